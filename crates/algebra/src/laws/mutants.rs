@@ -1,0 +1,228 @@
+//! Subjects that are wrong on purpose: each must fail the laws that its defect breaks, or those laws check nothing.
+
+use super::subject::{ChainStep, Limits, OracleSubject, Subject, SubjectError};
+use super::{Law, Options, check, run_laws};
+use crate::inputs::{Inputs, Run, Sizes};
+use crate::matrix::transpose;
+use crate::operator::Operator;
+use crate::strategy::{Case, Kind};
+use crate::transition::Transition;
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Mutation {
+    /// T := 1: operators are added up.
+    TransitionOne,
+    /// T := Tᵀ, which one token cannot show: its transition is symmetric.
+    TransposedTransition,
+    /// `S += k uᵀ` first, then the decay.
+    DecayAfterDelta,
+    /// `earlier ∘ later`.
+    SwappedComposition,
+    /// The right S, but `T1·T2` in place of `T2·T1`.
+    SwappedProduct,
+    /// T a thousandth too large.
+    Growing,
+    /// The operator covers the seam too.
+    SeamCountedTwice,
+    /// The second sequence of a batch starts from the first one's state.
+    LeakingBatch,
+    /// Each chain step rounds the state to f32.
+    RoundedChain,
+    /// Value head j reads key head `j mod H`.
+    InterleavedHeads,
+    /// Beta above 1 is cut to 1.
+    ClampedBeta,
+    /// The start state is lost when there are no tokens.
+    EmptyRunForgets,
+}
+
+struct Mutant(Mutation, OracleSubject);
+
+fn mutant(mutation: Mutation) -> Mutant {
+    Mutant(mutation, OracleSubject::default())
+}
+
+fn with_transition(op: &Operator, f: impl Fn(Vec<f64>) -> Vec<f64>) -> Operator {
+    let matrix = f(op.transition().to_dense(op.key_dim()));
+    let transition = Transition::Dense { matrix };
+    Operator::new(op.key_dim(), op.value_dim(), transition, op.state().to_vec()).unwrap()
+}
+
+fn decay_after_delta(x: &Inputs, s0: &[f64]) -> Run {
+    let Sizes { tokens, value_heads, key_dim, value_dim, .. } = x.sizes;
+    let (mut state, mut o) = (s0.to_vec(), vec![0.0; x.v.len()]);
+    for t in 0..tokens {
+        for (hv, s) in state.chunks_exact_mut(key_dim * value_dim).enumerate() {
+            let row = t * value_heads + hv;
+            for j in 0..value_dim {
+                let (k, q) = (x.key(t, hv), x.query(t, hv));
+                let read: f64 = (0..key_dim).map(|i| s[i * value_dim + j] * k[i]).sum();
+                let u = x.beta[row] * (x.value(t, hv)[j] - read);
+                for i in 0..key_dim {
+                    let e = &mut s[i * value_dim + j];
+                    *e = x.g[row].exp() * (*e + k[i] * u);
+                    o[row * value_dim + j] += x.scale * q[i] * *e;
+                }
+            }
+        }
+    }
+    Run { o, state }
+}
+
+/// The same inputs with one key head a value head, taken in the wrong order.
+fn interleaved(x: &Inputs) -> Inputs {
+    let mut wrong = x.clone();
+    wrong.sizes.key_heads = x.sizes.value_heads;
+    let pick = |from: &[f64]| {
+        let heads = x.sizes.key_heads;
+        let row = |t: usize, hv: usize| (t * heads + hv % heads) * x.sizes.key_dim;
+        (0..x.sizes.tokens)
+            .flat_map(|t| (0..x.sizes.value_heads).map(move |hv| (t, hv)))
+            .flat_map(|(t, hv)| from[row(t, hv)..row(t, hv) + x.sizes.key_dim].to_vec())
+            .collect::<Vec<_>>()
+    };
+    (wrong.q, wrong.k) = (pick(&x.q), pick(&x.k));
+    wrong
+}
+
+impl Subject for Mutant {
+    fn name(&self) -> String {
+        format!("mutant/{:?}", self.0)
+    }
+
+    fn limits(&self) -> Limits {
+        self.1.limits()
+    }
+
+    fn run(&mut self, x: &Inputs, s0: &[f64]) -> Result<Run, SubjectError> {
+        match self.0 {
+            Mutation::DecayAfterDelta => Ok(decay_after_delta(x, s0)),
+            Mutation::InterleavedHeads => self.1.run(&interleaved(x), s0),
+            Mutation::ClampedBeta => {
+                let mut x = x.clone();
+                x.beta.iter_mut().for_each(|b| *b = b.min(1.0));
+                self.1.run(&x, s0)
+            }
+            Mutation::EmptyRunForgets if x.sizes.tokens == 0 => self.1.run(x, &vec![0.0; s0.len()]),
+            _ => self.1.run(x, s0),
+        }
+    }
+
+    fn operator(&mut self, x: &Inputs, first: usize) -> Result<Vec<Operator>, SubjectError> {
+        let first = if self.0 == Mutation::SeamCountedTwice { 0 } else { first };
+        let mut heads = self.1.operator(x, first)?;
+        for op in &mut heads {
+            let k = op.key_dim();
+            *op = match self.0 {
+                Mutation::TransitionOne => {
+                    let state = op.state().to_vec();
+                    Operator::new(k, op.value_dim(), Transition::IDENTITY, state)?
+                }
+                Mutation::TransposedTransition => with_transition(op, |t| transpose(&t, k)),
+                Mutation::Growing => with_transition(op, |t| t.iter().map(|t| 1.001 * t).collect()),
+                _ => continue,
+            };
+        }
+        Ok(heads)
+    }
+
+    fn chain(&mut self, sizes: &Sizes, s0: &[f64], steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
+        if self.0 != Mutation::RoundedChain {
+            return self.1.chain(sizes, s0, steps);
+        }
+        let mut all = Run { o: vec![], state: s0.to_vec() };
+        for step in steps {
+            let run = self.1.chain(sizes, &all.state, std::slice::from_ref(step))?;
+            all.o.extend(run.o);
+            all.state = run.state;
+            crate::inputs::round_to_f32(&mut all.state);
+        }
+        Ok(all)
+    }
+
+    fn batch(&mut self, xs: &[(Inputs, Vec<f64>)]) -> Result<Vec<Run>, SubjectError> {
+        let mut runs = self.1.batch(xs)?;
+        if self.0 == Mutation::LeakingBatch && xs.len() > 1 {
+            runs[1] = self.1.run(&xs[1].0, &runs[0].state)?;
+        }
+        Ok(runs)
+    }
+
+    fn compose(&mut self, later: &[Operator], earlier: &[Operator]) -> Result<Vec<Operator>, SubjectError> {
+        let right = self.1.compose(later, earlier)?;
+        let swapped = self.1.compose(earlier, later)?;
+        Ok(match self.0 {
+            Mutation::SwappedComposition => swapped,
+            Mutation::SwappedProduct => right
+                .iter()
+                .zip(&swapped)
+                .map(|(r, s)| with_transition(r, |_| s.transition().to_dense(s.key_dim())))
+                .collect(),
+            _ => right,
+        })
+    }
+}
+
+const OPTIONS: Options = Options { seed: 5, cases: 48, max_len: 40 };
+
+fn failing(mutation: Mutation) -> Vec<Law> {
+    let reports = run_laws(&mut mutant(mutation), &OPTIONS, &mut |_, _| ());
+    Law::ALL.into_iter().zip(reports).filter(|(_, r)| !r.passed).map(|(law, _)| law).collect()
+}
+
+#[test]
+fn every_defect_fails_the_laws_it_breaks() {
+    use Law::*;
+    let expected: [(Mutation, &[Law]); 12] = [
+        (
+            Mutation::TransitionOne,
+            &[Operator, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
+        ),
+        (Mutation::TransposedTransition, &[Operator, SplitInvariance, ApplyCompose, OrderSensitivity, Chain]),
+        (Mutation::DecayAfterDelta, &[Oracle, ShortLengths]),
+        (Mutation::SwappedComposition, &[SplitInvariance, ApplyCompose]),
+        (Mutation::SwappedProduct, &[Associativity, SplitInvariance]),
+        (
+            Mutation::Growing,
+            &[Operator, Identity, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
+        ),
+        (Mutation::SeamCountedTwice, &[Operator, Identity, SplitInvariance, Chain]),
+        (Mutation::LeakingBatch, &[Batch]),
+        (Mutation::RoundedChain, &[Identity, SplitInvariance, ApplyCompose, OrderSensitivity, Chain]),
+        (Mutation::InterleavedHeads, &[Oracle, ShortLengths]),
+        (Mutation::ClampedBeta, &[Oracle, ShortLengths]),
+        (Mutation::EmptyRunForgets, &[Oracle, ShortLengths]),
+    ];
+    for (mutation, laws) in expected {
+        let found = failing(mutation);
+        let missed: Vec<_> = laws.iter().filter(|law| !found.contains(law)).collect();
+        assert!(missed.is_empty(), "{mutation:?} passes {missed:?}");
+    }
+    let caught = |law: &Law| expected.iter().any(|(_, laws)| laws.contains(law));
+    assert!(Law::ALL.iter().all(caught), "a law that no defect fails checks nothing");
+}
+
+#[test]
+fn a_failure_shrinks_and_its_line_reproduces_it() {
+    let mut subject = mutant(Mutation::DecayAfterDelta);
+    let reports = run_laws(&mut subject, &OPTIONS, &mut |_, _| ());
+    let report = &reports[0];
+    let line = report.failure.as_ref().unwrap();
+    assert!(line.starts_with("check(Law::Oracle, &mut subject, &Case { seed: 0x"), "{line}");
+    assert!(line.contains("// ") && line.contains("error"), "{line}");
+    let seed = line.split("0x").nth(1).and_then(|s| s.split(',').next()).unwrap();
+    let smallest = |kind| Case {
+        seed: u64::from_str_radix(seed, 16).unwrap(),
+        kind,
+        tokens: 1,
+        key_heads: 1,
+        ratio: 1,
+        key_dim: 4,
+        value_dim: 4,
+    };
+    // A single decaying token shows it, so the sizes shrink to the smallest there are.
+    let printed = |case: &Case| line.contains(&case.to_string());
+    let case = Kind::ALL.into_iter().map(smallest).find(printed).expect(line);
+    assert!(!check(Law::Oracle, &mut subject, &case).unwrap().holds());
+    assert!(check(Law::Oracle, &mut OracleSubject::default(), &case).unwrap().holds());
+}

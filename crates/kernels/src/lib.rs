@@ -1,0 +1,26 @@
+//! The kernels of Seam: one manifest, one Rust face per kernel, WGSL sources and CPU twins.
+//!
+//! A kernel is a [`Kernel`] entry of the [`manifest`]: its name, bindings with access, parameter struct, constants with
+//! their legal values, its WGSL entry point and its *twin*, the same stage in safe Rust with the same bindings. The
+//! `cpu` device executes the twins; every other device is tested against them. Nothing here touches a device.
+//!
+//! Rows of a pass are described by [`tables`], which all kernels read: see there for the layout.
+
+#![forbid(unsafe_code)]
+
+pub mod attention;
+pub mod chain;
+pub mod conv;
+pub mod elementwise;
+pub mod embed;
+pub mod gather;
+pub mod gemm;
+pub mod kv_write;
+pub mod manifest;
+pub mod norm;
+pub mod source;
+pub mod tables;
+pub mod twin;
+
+pub use manifest::{Binding, Constant, Kernel, kernel, validate};
+pub use twin::{Args, Slot};

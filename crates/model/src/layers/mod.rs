@@ -1,0 +1,30 @@
+//! Layers: each loads its weights and records its part of a pass.
+
+mod attention;
+mod gdn;
+mod mlp;
+
+pub use attention::GatedAttention;
+pub use gdn::GatedDeltaNet;
+pub use mlp::SwiGluMlp;
+
+use seam_device::{BufferRange, Caps};
+use seam_ops::PassShape;
+
+use crate::memory::Memory;
+use crate::workspace::Workspace;
+
+/// What a layer needs to record itself.
+#[derive(Clone, Copy)]
+pub struct PassContext<'a> {
+    /// Capabilities of the device.
+    pub caps: &'a Caps,
+    /// The tables' memory: their upper bound in words.
+    pub tables: &'a BufferRange,
+    /// What the pass's list depends on.
+    pub shape: &'a PassShape,
+    /// Slabs.
+    pub memory: &'a Memory,
+    /// Activations.
+    pub work: &'a Workspace,
+}

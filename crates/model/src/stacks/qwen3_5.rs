@@ -1,0 +1,172 @@
+//! Qwen3.5 dense: gated delta nets and gated attention, each followed by a SwiGLU MLP.
+
+use seam_device::{Device, Recorder};
+use seam_kernels::tables::{LOGITS, ROWS};
+use seam_ops::{Embed, GatherRows, Linear, Operation, RmsNorm, Tensor, Weight};
+
+use super::Stack;
+use crate::config::{LayerKind, ModelConfig, Qwen35Config};
+use crate::error::{ModelError, narrow};
+use crate::layers::{GatedAttention, GatedDeltaNet, PassContext, SwiGluMlp};
+use crate::loader::Loader;
+use crate::probe::Probe;
+use crate::spec::{KvSpec, LinearSpec, StackSpec};
+use crate::weights::Weights;
+
+enum Mixer {
+    Linear(GatedDeltaNet),
+    Full(GatedAttention),
+}
+
+struct Layer {
+    input_norm: Tensor,
+    mixer: Mixer,
+    mlp_norm: Tensor,
+    mlp: SwiGluMlp,
+}
+
+/// The dense Qwen3.5 stack (models of `Qwen3_5ForCausalLM` and the text part of `Qwen3_5ForConditionalGeneration`).
+pub struct Qwen35 {
+    spec: StackSpec,
+    eps: f32,
+    embed: Weight,
+    layers: Vec<Layer>,
+    norm: Tensor,
+    /// Absent when it is tied to the embedding.
+    head: Option<Weight>,
+}
+
+fn spec(config: &ModelConfig, family: &Qwen35Config) -> Result<StackSpec, ModelError> {
+    let full: Vec<bool> = config.layers.iter().map(|&k| k == LayerKind::Full).collect();
+    let attention_layers = full.iter().filter(|&&f| f).count();
+    let linear = &family.linear;
+    let kv = KvSpec {
+        layers: attention_layers,
+        heads: narrow("KV heads", family.kv_heads)?,
+        head: narrow("head size", family.head_dim)?,
+        rot: narrow("rotated dimensions", family.rot_dim)?,
+        theta: family.rope_theta,
+    };
+    let recurrent = LinearSpec {
+        layers: full.len() - attention_layers,
+        key_heads: narrow("key heads", linear.k_heads)?,
+        value_heads: narrow("value heads", linear.v_heads)?,
+        key: narrow("key size", linear.k_dim)?,
+        value: narrow("value size", linear.v_dim)?,
+        kernel: narrow("convolution kernel", linear.conv_kernel)?,
+        channels: narrow("convolution channels", linear.conv_channels())?,
+    };
+    let slot = 2 * linear.v_heads * linear.k_dim * linear.v_dim + linear.v_heads * linear.k_dim * linear.k_dim;
+    narrow("words of a state slot", slot + linear.conv_kernel * linear.conv_channels())?;
+    let widest = [
+        config.hidden_size,
+        family.intermediate,
+        2 * family.heads * family.head_dim,
+        linear.conv_channels(),
+        linear.value_width(),
+    ];
+    Ok(StackSpec {
+        vocab: narrow("vocabulary", config.vocab)?,
+        hidden: narrow("hidden size", config.hidden_size)?,
+        max_position: narrow("context", config.max_position_embeddings)?,
+        kv: (kv.layers > 0).then_some(kv),
+        linear: (recurrent.layers > 0).then_some(recurrent),
+        full,
+        widest: narrow("widest activation", widest.into_iter().max().unwrap_or_default())?,
+    })
+}
+
+impl Qwen35 {
+    /// Loads it.
+    ///
+    /// # Errors
+    /// See [`super::load`].
+    pub fn load(
+        device: &dyn Device,
+        config: &ModelConfig,
+        family: &Qwen35Config,
+        weights: &Weights,
+    ) -> Result<Self, ModelError> {
+        let spec = spec(config, family)?;
+        let l = Loader::new(device, weights)?;
+        let (hidden, eps) = (config.hidden_size, config.eps);
+        let norm = |name: String| l.small(&name, &[hidden], 1, spec.hidden);
+        let mut layers = Vec::new();
+        let (mut linear, mut full) = (0, 0);
+        for (i, kind) in config.layers.iter().enumerate() {
+            let mixer = match (kind, spec.linear, spec.kv) {
+                (LayerKind::Full, _, Some(kv)) => {
+                    full += 1;
+                    Mixer::Full(GatedAttention::load(&l, (i, full - 1), hidden, family, kv, eps)?)
+                }
+                (LayerKind::Linear, Some(recurrent), _) => {
+                    linear += 1;
+                    let dims = &family.linear;
+                    Mixer::Linear(GatedDeltaNet::load(&l, (i, linear - 1), hidden, dims, recurrent, eps)?)
+                }
+                _ => return Err(ModelError::Size { what: "layers of a kind", value: i }),
+            };
+            layers.push(Layer {
+                input_norm: norm(l.names().layer(i, "input_layernorm.weight"))?,
+                mixer,
+                mlp_norm: norm(l.names().layer(i, "post_attention_layernorm.weight"))?,
+                mlp: SwiGluMlp::load(&l, i, hidden, family.intermediate)?,
+            });
+        }
+        let stack = Self {
+            eps,
+            embed: l.matrix(&l.names().embedding(), config.vocab, hidden)?,
+            layers,
+            norm: norm(l.names().top("norm.weight"))?,
+            head: if config.tied { None } else { Some(l.matrix(&l.names().lm_head(), config.vocab, hidden)?) },
+            spec,
+        };
+        l.finish()?;
+        Ok(stack)
+    }
+}
+
+impl Stack for Qwen35 {
+    fn spec(&self) -> &StackSpec {
+        &self.spec
+    }
+
+    fn record(
+        &self,
+        recorder: &mut dyn Recorder,
+        pass: &PassContext<'_>,
+        probe: &mut dyn Probe,
+    ) -> Result<(), ModelError> {
+        let (caps, tables, shape, work) = (pass.caps, pass.tables, pass.shape, pass.work);
+        let (h, x) = (work.h.first(shape.rows), work.x.first(shape.rows));
+        let norm = |recorder: &mut dyn Recorder, count, x: &Tensor, weight: &Tensor, out: &Tensor| {
+            RmsNorm { rows: (tables, count), x, weight, out, groups: 1, stride: 0, centred: true, eps: self.eps }
+                .record(recorder, caps)
+        };
+        Embed { tables, table: &self.embed, out: &h }.record(recorder, caps)?;
+        probe.tap(recorder, "embed", &h)?;
+        for (i, layer) in self.layers.iter().enumerate() {
+            norm(recorder, ROWS, &h, &layer.input_norm, &x)?;
+            match &layer.mixer {
+                Mixer::Linear(mixer) => mixer.record(recorder, pass, &x, &h, probe)?,
+                Mixer::Full(mixer) => mixer.record(recorder, pass, &x, &h)?,
+            }
+            norm(recorder, ROWS, &h, &layer.mlp_norm, &x)?;
+            layer.mlp.record(recorder, pass, &x, &h)?;
+            probe.tap(recorder, &format!("layer{i}"), &h)?;
+        }
+        if shape.logits > 0 {
+            let rows = |t: &Tensor| t.first(shape.logits);
+            let [last, normed, logits] = [&work.last, &work.last_norm, &work.logits].map(rows);
+            GatherRows { tables, x: &h, out: &last }.record(recorder, caps)?;
+            norm(recorder, LOGITS, &last, &self.norm, &normed)?;
+            probe.tap(recorder, "final_norm", &normed)?;
+            let weight = self.head.as_ref().unwrap_or(&self.embed);
+            Linear { rows: (tables, LOGITS), x: &normed, weight, out: &logits, accumulate: false }
+                .record(recorder, caps)?;
+            let range = work.readback.range(0, logits.range().len).map_err(seam_ops::OpError::from)?;
+            recorder.copy(&logits.range(), &range)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,130 @@
+//! Activations of a pass, allocated once.
+
+use seam_device::{Buffer, BufferUse, Device};
+use seam_ops::{OpError, Tensor};
+
+use crate::config::ModelConfig;
+use crate::spec::StackSpec;
+
+/// Activations of the linear layers.
+pub struct LinearWork {
+    /// Raw q, k and v `[rows, C]`.
+    pub qkv: Tensor,
+    /// After convolution and norm `[rows, C]`.
+    pub conv: Tensor,
+    /// Output gate `[rows, HV·V]`.
+    pub z: Tensor,
+    /// `[rows, HV]`.
+    pub a: Tensor,
+    /// `[rows, HV]`.
+    pub b: Tensor,
+    /// g, then beta `[rows, 2·HV]`.
+    pub gates: Tensor,
+    /// Output of the recurrence `[rows, HV·V]`.
+    pub o: Tensor,
+    /// After norm and gate `[rows, HV·V]`.
+    pub y: Tensor,
+}
+
+/// Activations of the attention layers.
+pub struct AttentionWork {
+    /// Query and gate per head `[rows, heads·2·head]`.
+    pub qg: Tensor,
+    /// Normalised queries `[rows, heads·head]`.
+    pub q: Tensor,
+    /// `[rows, kv_heads·head]`.
+    pub k: Tensor,
+    /// `[rows, kv_heads·head]`.
+    pub v: Tensor,
+    /// Running maximum and sum `[rows, heads·2]`.
+    pub stats: Tensor,
+    /// `[rows, heads·head]`.
+    pub out: Tensor,
+}
+
+/// All activations of a pass of at most `rows` rows, of which `logits` want logits.
+pub struct Workspace {
+    /// Residual stream `[rows, hidden]`.
+    pub h: Tensor,
+    /// Normalised input of a mixer or MLP `[rows, hidden]`.
+    pub x: Tensor,
+    /// `[rows, intermediate]`.
+    pub gate: Tensor,
+    /// `[rows, intermediate]`.
+    pub up: Tensor,
+    /// Linear layers.
+    pub linear: Option<LinearWork>,
+    /// Attention layers.
+    pub attention: Option<AttentionWork>,
+    /// Rows that want logits `[logits, hidden]`.
+    pub last: Tensor,
+    /// Their final norm `[logits, hidden]`.
+    pub last_norm: Tensor,
+    /// `[logits, vocab]`.
+    pub logits: Tensor,
+    /// Where the host reads logits.
+    pub readback: Buffer,
+}
+
+impl Workspace {
+    /// Rows and logits that a device with binding limit `limit` can hold, at most what is asked for.
+    #[must_use]
+    pub fn fit(spec: &StackSpec, limit: u64, rows: u32, logits: u32) -> (u32, u32) {
+        let most = |width: u32| u32::try_from(limit / (u64::from(width) * 4)).unwrap_or(u32::MAX);
+        (rows.min(most(spec.widest)), logits.min(most(spec.vocab.max(spec.hidden))))
+    }
+
+    /// Allocates it.
+    ///
+    /// # Errors
+    /// [`OpError`] if a single row passes the binding limit, or what the device says.
+    pub fn new(
+        device: &dyn Device,
+        config: &ModelConfig,
+        spec: &StackSpec,
+        rows: u32,
+        logits: u32,
+    ) -> Result<Self, OpError> {
+        let rows_of = |label: &str, cols: u32| Tensor::new(device, label, rows, cols);
+        let crate::config::Family::Qwen35(family) = &config.family;
+        let intermediate = family.intermediate as u32;
+        let linear = spec.linear.map(|l| -> Result<LinearWork, OpError> {
+            let (hv, value) = (l.value_heads, l.value_heads * l.value);
+            Ok(LinearWork {
+                qkv: rows_of("qkv", l.channels)?,
+                conv: rows_of("conv", l.channels)?,
+                z: rows_of("z", value)?,
+                a: rows_of("a", hv)?,
+                b: rows_of("b", hv)?,
+                gates: rows_of("gates", 2 * hv)?,
+                o: rows_of("o", value)?,
+                y: rows_of("y", value)?,
+            })
+        });
+        let heads = family.heads as u32;
+        let attention = spec.kv.map(|kv| -> Result<AttentionWork, OpError> {
+            let width = heads * kv.head;
+            Ok(AttentionWork {
+                qg: rows_of("q and gate", 2 * width)?,
+                q: rows_of("q", width)?,
+                k: rows_of("k", kv.width())?,
+                v: rows_of("v", kv.width())?,
+                stats: rows_of("softmax statistics", 2 * heads)?,
+                out: rows_of("attention", width)?,
+            })
+        });
+        let bytes = u64::from(logits) * u64::from(spec.vocab) * 4;
+        Ok(Self {
+            h: rows_of("hidden", spec.hidden)?,
+            x: rows_of("normalised", spec.hidden)?,
+            gate: rows_of("gate", intermediate)?,
+            up: rows_of("up", intermediate)?,
+            linear: linear.transpose()?,
+            attention: attention.transpose()?,
+            last: Tensor::new(device, "last", logits, spec.hidden)?,
+            last_norm: Tensor::new(device, "last normalised", logits, spec.hidden)?,
+            logits: Tensor::new(device, "logits", logits, spec.vocab)?,
+            readback: device.alloc("logits for the host", bytes, BufferUse::Readback)?,
+        })
+    }
+}

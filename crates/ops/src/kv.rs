@@ -1,0 +1,56 @@
+//! Writing fresh keys and values.
+
+use seam_device::{BufferRange, Caps, Command};
+use seam_kernels::kv_write::{KV_WRITE, KvParams};
+
+use crate::error::{OpError, ensure};
+use crate::operation::{Operation, launch};
+use crate::tensor::Tensor;
+
+/// Normalises and rotates the keys of fresh rows and writes them, with the values, into one private KV slab.
+#[derive(Debug)]
+pub struct KvWrite<'a> {
+    /// Tables of the pass.
+    pub tables: &'a BufferRange,
+    /// `[rows, kv_heads·head]`.
+    pub k: &'a Tensor,
+    /// `[rows, kv_heads·head]`.
+    pub v: &'a Tensor,
+    /// Key norm `[1, head]`, zero-centred.
+    pub weight: &'a Tensor,
+    /// Rotated dimensions.
+    pub rot: u32,
+    /// Epsilon of the norm.
+    pub eps: f32,
+    /// Number of the slab, and the slab.
+    pub slab: (u32, BufferRange),
+}
+
+impl Operation for KvWrite<'_> {
+    fn check(&self) -> Result<(), OpError> {
+        let (width, head) = (self.k.cols(), self.weight.cols());
+        let fits = width.is_multiple_of(head)
+            && self.v.cols() == width
+            && self.rot <= head
+            && self.rot.is_multiple_of(2)
+            && self.slab.1.len.is_multiple_of(u64::from(width) * 8);
+        ensure("kv_write", fits, || {
+            format!(
+                "rows of {width} and {} in heads of {head}, {} rotated, a slab of {} bytes",
+                self.v.cols(),
+                self.rot,
+                self.slab.1.len
+            )
+        })
+    }
+
+    fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
+        let head = self.weight.cols();
+        let heads = self.k.cols() / head;
+        let params = KvParams { heads, head, rot: self.rot, slab: self.slab.0, eps: self.eps, pad: [0; 3] };
+        let bindings =
+            vec![self.tables.clone(), self.k.range(), self.v.range(), self.weight.range(), self.slab.1.clone()];
+        let grid = [heads, self.k.rows(), 1];
+        Ok(vec![launch("kv_write", caps, KV_WRITE.id, Vec::new(), &params, bindings, grid)?])
+    }
+}

@@ -1,0 +1,43 @@
+//! Operations over the backend contract: tensors, weights, slabs of layers, and the tables of a pass.
+//!
+//! An operation is a struct of borrowed tensors with [`Operation::check`] (typed errors), [`Operation::plan`] (pure: it
+//! needs capabilities, not a device) and [`Operation::record`]. Adding one touches no device crate. A pass is a flat
+//! batch of rows of any number of requests; [`PassBuilder`] turns runs, spans and chains into the tables that the
+//! kernels read.
+
+#![forbid(unsafe_code)]
+
+mod attention;
+mod chain;
+mod conv;
+mod embed;
+mod error;
+mod gate;
+mod gather;
+mod kv;
+mod linear;
+mod norm;
+mod operation;
+mod pass;
+mod pool;
+mod tensor;
+mod weight;
+
+pub use attention::SpanAttention;
+pub use chain::DeltaChain;
+pub use conv::{ConvSilu, ConvTail};
+pub use embed::Embed;
+pub use error::OpError;
+pub use gate::{GdnGate, SigmoidGate, SwiGlu};
+pub use gather::GatherRows;
+pub use kv::KvWrite;
+pub use linear::Linear;
+pub use norm::{GatedRmsNorm, L2Norm, RmsNorm};
+pub use operation::Operation;
+pub use pass::{
+    AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
+    Source, SpanSpec, Step, TailLaunch,
+};
+pub use pool::{LayerPool, PoolFull};
+pub use tensor::Tensor;
+pub use weight::{Shard, Weight};

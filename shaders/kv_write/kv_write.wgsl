@@ -1,0 +1,76 @@
+// kv_write: K ← rope(rmsnorm(k)·(1+w), offset inside the segment), V ← v, into a private KV slab.
+//
+// Layout    k, v [rows, heads·head]; w [head]; slab [KV rows, 2, heads·head]: a token's key, then its value. f32.
+// Grid      x = heads, y = rows; one workgroup of 64 per (row, head). Rows of other slabs are left to other launches.
+// Workgroup memory: 256 bytes of partial sums.
+// Numbers   cosines and sines come from the host (f64 products), so a long position costs no accuracy.
+// Why       norm, rotation and the scatter into the slab in one pass; an invocation owns both halves of a rotated pair.
+#include "shared/tables.wgsl"
+
+struct Params {
+    heads: u32,
+    head: u32,
+    rot: u32,
+    slab: u32,
+    eps: f32,
+    pad0: u32,
+    pad1: u32,
+    pad2: u32,
+}
+
+@group(0) @binding(0) var<uniform> p: Params;
+@group(0) @binding(1) var<storage, read> tables: array<u32>;
+@group(0) @binding(2) var<storage, read> k: array<f32>;
+@group(0) @binding(3) var<storage, read> v: array<f32>;
+@group(0) @binding(4) var<storage, read> w: array<f32>;
+@group(0) @binding(5) var<storage, read_write> slab: array<f32>;
+
+const LANES: u32 = 64u;
+var<workgroup> partial: array<f32, LANES>;
+
+@compute @workgroup_size(LANES)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let h = group.x;
+    let r = group.y;
+    if (r >= tables[ROWS] || h >= p.heads) {
+        return;
+    }
+    let row = record(ROW_TABLE, r, ROW_WORDS);
+    if (tables[row + 4u] != p.slab) {
+        return;
+    }
+    let width = p.heads * p.head;
+    let start = r * width + h * p.head;
+    var sum = 0.0;
+    for (var d = lane; d < p.head; d += LANES) {
+        sum += k[start + d] * k[start + d];
+    }
+    partial[lane] = sum;
+    for (var half = LANES / 2u; half > 0u; half /= 2u) {
+        workgroupBarrier();
+        if (lane < half) {
+            partial[lane] += partial[lane + half];
+        }
+    }
+    workgroupBarrier();
+    let scale = inverseSqrt(partial[0] / f32(p.head) + p.eps);
+
+    let key = tables[row + 5u] * 2u * width + h * p.head;
+    let value = key + width;
+    let pairs = p.rot / 2u;
+    let angle = record(ANGLE_TABLE, tables[row + 3u], p.rot);
+    for (var d = lane; d < pairs; d += LANES) {
+        let c = bitcast<f32>(tables[angle + d]);
+        let s = bitcast<f32>(tables[angle + pairs + d]);
+        let a = k[start + d] * scale * (1.0 + w[d]);
+        let b = k[start + pairs + d] * scale * (1.0 + w[pairs + d]);
+        slab[key + d] = a * c - b * s;
+        slab[key + pairs + d] = b * c + a * s;
+    }
+    for (var d = p.rot + lane; d < p.head; d += LANES) {
+        slab[key + d] = k[start + d] * scale * (1.0 + w[d]);
+    }
+    for (var d = lane; d < p.head; d += LANES) {
+        slab[value + d] = v[start + d];
+    }
+}
