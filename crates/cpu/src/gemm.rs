@@ -44,7 +44,7 @@ fn product(m: usize, n: usize, k: usize, a: &[f32], lda: usize, w: &[f32], out: 
     assert!(a.len() >= (m - 1) * lda + k && w.len() >= n * k && out.len() >= m * n, "operands cover the product");
     #[allow(unsafe_code, reason = "the library's only interface takes pointers")]
     // SAFETY: the assertion above shows that every element the strides reach lies inside the slices.
-    unsafe /* SAFETY: see above */ {
+    unsafe {
         matrixmultiply::sgemm(
             m,
             k,

@@ -1,0 +1,18 @@
+//! Checks of devices and models: goldens of reference implementations, and the laws of the state algebra.
+//!
+//! The command line and the tests share this code, so that both say the same. [`tolerance`] holds every tolerance with
+//! its reason.
+
+#![forbid(unsafe_code)]
+
+mod chains;
+pub mod kernels;
+pub mod laws;
+pub mod model;
+mod path;
+pub mod report;
+pub mod tolerance;
+
+pub use kernels::GoldenError;
+pub use path::check_path;
+pub use report::{Check, Report};

@@ -1,0 +1,81 @@
+//! Every tolerance, with its reason.
+
+/// A bound on the largest difference of a tensor from its reference.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Tolerance {
+    /// Absolute part.
+    pub absolute: f64,
+    /// Part relative to the reference tensor's largest magnitude.
+    pub relative: f64,
+}
+
+impl Tolerance {
+    const fn new(absolute: f64, relative: f64) -> Self {
+        Self { absolute, relative }
+    }
+
+    /// The bound for a reference whose largest magnitude is `scale`.
+    #[must_use]
+    pub fn bound(&self, scale: f64) -> f64 {
+        self.absolute + self.relative * scale
+    }
+}
+
+/// Logits of a whole f32 stack against an f32 reference, at a spread of about 1: other summation orders in some fifty
+/// products of depth 64 to 256 differ by about 3e-5 between independent implementations; 1e-4 is what is promised.
+pub const LOGITS: Tolerance = Tolerance::new(1e-4, 0.0);
+
+/// Residual streams of the same comparison. They are not normalised, so the bound grows with their magnitude.
+pub const HIDDEN: Tolerance = Tolerance::new(5e-5, 2e-5);
+
+/// Recurrent states, conv inputs, keys and values of the same comparison.
+pub const STATE: Tolerance = Tolerance::new(5e-5, 2e-5);
+
+/// No difference: values that are copied.
+pub const EXACT: Tolerance = Tolerance::new(0.0, 0.0);
+
+/// One rounding to f32, 2^-24 of every value: an operator that is uploaded and applied to `0 | I`.
+pub const ROUNDED: Tolerance = Tolerance::new(0.0, 5.97e-8);
+
+/// End states and S of a chain against f64, each head's Frobenius norm relative to `max(‖s0‖, ‖S‖)`: what is promised
+/// for one layer in f32. A sequential recurrence reaches 6e-7 where exp is rounded well; drivers' exp has a bias of up
+/// to 4e-8 near zero, which adds up over 300 tokens of slow decay.
+pub const CHAIN_STATE: Tolerance = Tolerance::new(0.0, 1e-5);
+
+/// Outputs of a chain, each row and head relative to `max(‖s0‖, ‖S‖)·‖q‖·scale`: some outputs nearly cancel, so their
+/// own size says nothing. The bound is that of the state they are read from.
+pub const CHAIN_OUTPUT: Tolerance = CHAIN_STATE;
+
+/// T of an operator, each head relative to `max(1, ‖T‖)`. The same steps as the state's.
+pub const CHAIN_TRANSITION: Tolerance = CHAIN_STATE;
+
+/// `T·h + S` with T and S rounded to f32, each head relative to `max(‖s0‖, ‖S‖)`: sums of K = 8 to 128 products reach
+/// 1.6e-7, in another order about as much.
+pub const APPLIED: Tolerance = Tolerance::new(0.0, 5e-7);
+
+/// A norm, each group relative to its own size: sums of 16 squares (1e-7), a reciprocal root of 2 ulp (2.4e-7) and three
+/// roundings.
+pub const NORM: Tolerance = Tolerance::new(0.0, 6e-7);
+
+/// A norm times `silu(z)`, each group relative to its own size: exp of |z| up to 12 may be off by 3 + 2|z| ulp, but z that
+/// far from zero on the side where it counts makes small values.
+pub const GATED_NORM: Tolerance = Tolerance::new(0.0, 2e-6);
+
+/// g of the gated delta rule, value by value. It enters as e^g, so small ones count absolutely and large ones do not
+/// count at all; its two factors are an exp of up to 2.8, 9 ulp, and a softplus.
+pub const GATE_DECAY: Tolerance = Tolerance::new(2e-7, 2e-6);
+
+/// beta, value by value, in 0..1: an exp whose error is largest where its weight is smallest, and a division.
+pub const GATE_BETA: Tolerance = Tolerance::new(3e-7, 0.0);
+
+/// `silu` of a convolution of 4 taps, value by value: the sum of terms of order 1 is off by up to 3e-7 however small it is.
+pub const CONV: Tolerance = Tolerance::new(5e-7, 5e-7);
+
+/// A rotated key, each head relative to its length: angles rounded once from f64, two products and a sum (2e-7), after a
+/// norm whose factor is divided out.
+pub const ROPE: Tolerance = Tolerance::new(0.0, 6e-7);
+
+/// The laws on a device in f32: 2e-5, the worst that a composed state of one layer may be off (see
+/// [`seam_algebra::laws::Tolerances::F32`]). Batches bit-equal: every column of a chain is walked alone, whatever else is
+/// in the pass.
+pub const LAWS: seam_algebra::laws::Tolerances = seam_algebra::laws::Tolerances::F32;

@@ -1,0 +1,348 @@
+//! An entry on a device: where its KV rows, operator and conv tail lie, and how it gets there and back.
+
+use seam_device::{DType, Device, Place, Recorder};
+use seam_model::{KvSpec, LinearSpec, Memory, StackSpec};
+use seam_ops::{OpError, PoolFull};
+
+use crate::device_tier::NoRoom;
+use crate::entry::{EntryBlob, EntryError, EntryHeader, LayerHeader};
+use crate::key::{EntryKey, KeyParts};
+use crate::policy::StorageForm;
+use crate::section::{Section, SectionKind};
+use crate::sequence::Sequence;
+
+/// An entry in the shared slabs of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Its name.
+    pub key: EntryKey,
+    /// Tokens of the segment, L.
+    pub tokens: u32,
+    /// Seam width w: tokens `w..L` are stored.
+    pub seam: u32,
+    /// Whether a dense T is stored.
+    pub transition: bool,
+    /// KV rows of tokens `w..L`, in order.
+    pub kv: Vec<Place>,
+    /// `S`, then T if there is one, then the conv tail, in words.
+    pub operator: Option<Place>,
+    /// Bytes over all layers.
+    pub bytes: u64,
+}
+
+/// An entry that does not fit the model it is put on.
+#[derive(Debug, thiserror::Error)]
+pub enum ResidentError {
+    /// No room in the budget or in the slabs.
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    /// The device.
+    #[error(transparent)]
+    Op(#[from] OpError),
+    /// The host form.
+    #[error(transparent)]
+    Entry(#[from] EntryError),
+    /// The host form lacks something that the model's layer needs.
+    #[error("entry {key}: layer {layer} has no {kind:?} of the model's shape")]
+    Missing {
+        /// The entry.
+        key: EntryKey,
+        /// The layer.
+        layer: u32,
+        /// What is missing.
+        kind: SectionKind,
+    },
+}
+
+impl From<PoolFull> for ResidentError {
+    fn from(full: PoolFull) -> Self {
+        Self::NoRoom(full.into())
+    }
+}
+
+impl From<seam_device::DeviceError> for ResidentError {
+    fn from(error: seam_device::DeviceError) -> Self {
+        Self::Op(error.into())
+    }
+}
+
+impl Resident {
+    /// Tokens whose keys, values and operator are stored: `L − w`.
+    #[must_use]
+    pub fn stored(&self) -> u32 {
+        self.tokens - self.seam
+    }
+
+    /// Bytes an entry of `tokens` tokens takes on a device.
+    #[must_use]
+    pub fn size(spec: &StackSpec, parts: &KeyParts<'_>) -> u64 {
+        let stored = (parts.tokens.len() as u64).saturating_sub(u64::from(parts.policy.seam));
+        let kv = spec.kv.map_or(0, |kv| kv.row_bytes() * stored * kv.layers as u64);
+        let transition = parts.policy.form == StorageForm::Operator;
+        kv + spec.linear.map_or(0, |l| u64::from(l.entry_words(transition)) * 4 * l.layers as u64)
+    }
+
+    /// Takes memory for the entry of `parts`.
+    ///
+    /// # Errors
+    /// [`PoolFull`]; nothing stays allocated.
+    pub fn alloc(memory: &mut Memory, spec: &StackSpec, parts: &KeyParts<'_>) -> Result<Self, PoolFull> {
+        let tokens = u32::try_from(parts.tokens.len()).unwrap_or(u32::MAX);
+        let seam = parts.policy.seam.min(tokens);
+        let transition = parts.policy.form == StorageForm::Operator;
+        let kv = if spec.kv.is_some() { memory.kv_shared.alloc_blocks(tokens - seam)? } else { Vec::new() };
+        let operator = match spec.linear.map(|l| memory.operators.alloc(l.entry_words(transition))).transpose() {
+            Ok(operator) => operator,
+            Err(full) => {
+                kv.into_iter().for_each(|place| memory.kv_shared.free(place));
+                return Err(full);
+            }
+        };
+        let bytes = Self::size(spec, parts);
+        Ok(Self { key: parts.key(), tokens, seam, transition, kv, operator, bytes })
+    }
+
+    /// Gives its memory back.
+    pub fn release(&self, memory: &mut Memory) {
+        self.kv.iter().for_each(|place| memory.kv_shared.free(*place));
+        self.operator.iter().for_each(|place| memory.operators.free(*place));
+    }
+
+    /// Records the copies from the private memory of a finished cold sequence: one contiguous piece a layer where the
+    /// slabs permit it.
+    ///
+    /// # Errors
+    /// What recording gives.
+    pub fn publish(
+        &self,
+        recorder: &mut dyn Recorder,
+        memory: &Memory,
+        spec: &StackSpec,
+        sequence: &Sequence,
+    ) -> Result<(), OpError> {
+        if let Some(kv) = spec.kv {
+            let rows = sequence.kv_rows().get(self.seam as usize..).unwrap_or_default();
+            for (from, to) in stretches(rows, &self.kv) {
+                for layer in 0..kv.layers {
+                    recorder.copy(&memory.kv_private.range(layer, from)?, &memory.kv_shared.range(layer, to)?)?;
+                }
+            }
+        }
+        if let (Some(linear), Some(to), Some(slot)) = (spec.linear, self.operator, sequence.slot()) {
+            // A slot is S_run, S, T, tail; an entry is S, T, tail. Without T the running state is S.
+            let skip = if self.transition { linear.state_words() } else { 0 };
+            let from = Place { slab: slot.slab, offset: slot.offset + skip, len: to.len };
+            for layer in 0..linear.layers {
+                recorder.copy(&memory.states.range(layer, from)?, &memory.operators.range(layer, to)?)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads the entry back as its host form.
+    ///
+    /// # Errors
+    /// [`ResidentError::Entry`] for non-finite values, or what reading gives.
+    pub fn download(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        spec: &StackSpec,
+        parts: &KeyParts<'_>,
+    ) -> Result<EntryBlob, ResidentError> {
+        let headers = layer_headers(spec, parts);
+        let (mut full, mut linear) = (0, 0);
+        let mut blocks = Vec::new();
+        for header in &headers {
+            let is_full = spec.full.get(header.layer as usize) == Some(&true);
+            let block = if is_full {
+                full += 1;
+                self.download_kv(device, memory, spec.kv, header, full - 1)?
+            } else {
+                linear += 1;
+                self.download_operator(device, memory, spec.linear, header, linear - 1)?
+            };
+            blocks.push(block);
+        }
+        Ok(EntryBlob::new(EntryHeader::new(parts, headers), blocks)?)
+    }
+
+    fn download_kv(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        kv: Option<KvSpec>,
+        header: &LayerHeader,
+        layer: usize,
+    ) -> Result<Vec<u8>, ResidentError> {
+        let Some(kv) = kv else { return Ok(Vec::new()) };
+        let mut rows = Vec::new();
+        for place in &self.kv {
+            rows.extend(device.read(&memory.kv_shared.range(layer, *place)?, &[])?.wait()?);
+        }
+        let (keys, values) = per_head(&rows, kv);
+        Ok(header.pack(&[&keys, &values])?)
+    }
+
+    fn download_operator(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        linear: Option<LinearSpec>,
+        header: &LayerHeader,
+        layer: usize,
+    ) -> Result<Vec<u8>, ResidentError> {
+        let (Some(linear), Some(place)) = (linear, self.operator) else { return Ok(Vec::new()) };
+        let words = device.read(&memory.operators.range(layer, place)?, &[])?.wait()?;
+        let (state, rest) = words.split_at(linear.state_words() as usize * 4);
+        let t = if self.transition { linear.transition_words() as usize * 4 } else { 0 };
+        let (transition, tail) = rest.split_at(t);
+        let parts: &[&[u8]] = if self.transition { &[state, transition, tail] } else { &[state, tail] };
+        Ok(header.pack(parts)?)
+    }
+
+    /// Writes a host form into the entry's memory.
+    ///
+    /// # Errors
+    /// [`ResidentError::Missing`] if the host form does not have the model's layers and shapes; the memory then holds
+    /// nothing usable.
+    pub fn upload(
+        &self,
+        device: &dyn Device,
+        memory: &Memory,
+        spec: &StackSpec,
+        blob: &EntryBlob,
+    ) -> Result<(), ResidentError> {
+        let headers = layer_headers(spec, &blob.header().key_parts());
+        let (mut full, mut linear) = (0, 0);
+        for wanted in &headers {
+            let mut sections = Vec::new();
+            for section in &wanted.sections {
+                let missing = ResidentError::Missing { key: self.key, layer: wanted.layer, kind: section.kind };
+                let header = blob.header().layers.iter().find(|l| l.layer == wanted.layer);
+                if header.and_then(|h| h.section(section.kind)) != Some(section) {
+                    return Err(missing);
+                }
+                sections.push(blob.section(wanted.layer, section.kind).ok_or(missing)?);
+            }
+            if spec.full.get(wanted.layer as usize) == Some(&true) {
+                let Some(kv) = spec.kv else { continue };
+                let rows = per_token(sections[0], sections[1], kv);
+                let mut at = 0;
+                for place in &self.kv {
+                    let range = memory.kv_shared.range(full, *place)?;
+                    device.write(&range, &rows[at..at + range.len as usize])?;
+                    at += range.len as usize;
+                }
+                full += 1;
+            } else if let Some(place) = self.operator {
+                device.write(&memory.operators.range(linear, place)?, &sections.concat())?;
+                linear += 1;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The sections of every layer of an entry, in canonical per-head form.
+fn layer_headers(spec: &StackSpec, parts: &KeyParts<'_>) -> Vec<LayerHeader> {
+    let stored = (parts.tokens.len() as u64).saturating_sub(u64::from(parts.policy.seam));
+    let section = |kind, shape: &[u64]| Section::new(kind, DType::F32, shape);
+    let one = |(layer, full): (usize, &bool)| {
+        let sections = match (full, spec.kv, spec.linear) {
+            (true, Some(kv), _) => {
+                let shape = [u64::from(kv.heads), stored, u64::from(kv.head)];
+                vec![section(SectionKind::Keys, &shape), section(SectionKind::Values, &shape)]
+            }
+            (false, _, Some(l)) => {
+                let [hv, k, v] = [l.value_heads, l.key, l.value].map(u64::from);
+                let mut sections = vec![section(SectionKind::State, &[hv, k, v])];
+                if parts.policy.form == StorageForm::Operator {
+                    sections.push(section(SectionKind::Transition, &[hv, k, k]));
+                }
+                let tail = [u64::from(l.kernel) - 1, u64::from(l.channels)];
+                sections.push(section(SectionKind::ConvTail, &tail));
+                sections
+            }
+            _ => Vec::new(),
+        };
+        LayerHeader { layer: layer as u32, sections }
+    };
+    spec.full.iter().enumerate().map(one).collect()
+}
+
+/// `[n, 2, heads·head]` to two `[heads, n, head]`.
+fn per_head(rows: &[u8], kv: KvSpec) -> (Vec<u8>, Vec<u8>) {
+    let (head, width) = (kv.head as usize * 4, kv.width() as usize * 4);
+    let take = |offset: usize| {
+        (0..kv.heads as usize)
+            .flat_map(|h| rows.chunks_exact(2 * width).flat_map(move |row| &row[offset + h * head..][..head]))
+            .copied()
+            .collect()
+    };
+    (take(0), take(width))
+}
+
+/// Two `[heads, n, head]` to `[n, 2, heads·head]`.
+fn per_token(keys: &[u8], values: &[u8], kv: KvSpec) -> Vec<u8> {
+    let head = kv.head as usize * 4;
+    let n = keys.len() / (kv.width() as usize * 4);
+    let mut rows = Vec::with_capacity(keys.len() * 2);
+    for token in 0..n {
+        for side in [keys, values] {
+            for h in 0..kv.heads as usize {
+                rows.extend_from_slice(&side[(h * n + token) * head..][..head]);
+            }
+        }
+    }
+    rows
+}
+
+/// Pairs of contiguous places: consecutive private rows, cut where either side jumps.
+fn stretches(from: &[(u32, u32)], to: &[Place]) -> Vec<(Place, Place)> {
+    let mut out: Vec<(Place, Place)> = Vec::new();
+    let targets = to.iter().flat_map(|p| (p.offset..p.offset + p.len).map(|row| (p.slab, row)));
+    for (&(from_slab, from_row), (to_slab, to_row)) in from.iter().zip(targets) {
+        match out.last_mut() {
+            Some((f, t))
+                if f.slab == from_slab
+                    && f.offset + f.len == from_row
+                    && t.slab == to_slab
+                    && t.offset + t.len == to_row =>
+            {
+                f.len += 1;
+                t.len += 1;
+            }
+            _ => out.push((
+                Place { slab: from_slab, offset: from_row, len: 1 },
+                Place { slab: to_slab, offset: to_row, len: 1 },
+            )),
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layouts_invert_each_other() {
+        let kv = KvSpec { layers: 1, heads: 3, head: 2, rot: 0, theta: 1.0 };
+        let rows: Vec<u8> = (0..5 * 2 * 6 * 4).map(|i| i as u8).collect();
+        let (keys, values) = per_head(&rows, kv);
+        assert_eq!(per_token(&keys, &values, kv), rows);
+        // Head 1 of token 2: row 2 starts at 96 bytes, its key's head 1 at +8.
+        assert_eq!(keys[(5 + 2) * 8], rows[2 * 48 + 8]);
+        assert_eq!(values[(5 + 2) * 8], rows[2 * 48 + 24 + 8]);
+    }
+
+    #[test]
+    fn copies_are_cut_where_a_side_jumps() {
+        let from = [(0, 5), (0, 6), (0, 7), (1, 0), (1, 1)];
+        let to = [Place { slab: 2, offset: 10, len: 2 }, Place { slab: 3, offset: 0, len: 3 }];
+        let cut: Vec<(u32, u32, u32, u32)> =
+            stretches(&from, &to).iter().map(|(f, t)| (f.offset, t.slab, t.offset, t.len)).collect();
+        assert_eq!(cut, [(5, 2, 10, 2), (7, 3, 0, 1), (0, 3, 1, 2)]);
+    }
+}

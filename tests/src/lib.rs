@@ -1,0 +1,110 @@
+//! What the tests across the crates share: devices, fixtures, small models cut out of larger ones, random prompts.
+
+mod models;
+
+/// The README, whose example is compiled and run.
+#[doc = include_str!("../../README.md")]
+#[derive(Clone, Copy, Debug)]
+pub struct Readme;
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use seam_cpu::CpuDevice;
+use seam_device::Device;
+use seam_engine::{Engine, EngineOptions, Request};
+use seam_pic::{Budgets, Mode};
+use seam_wgpu::WgpuDevice;
+
+pub use models::cut_model;
+
+/// A folder or file below `fixtures/`.
+#[must_use]
+pub fn fixture(name: &str) -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../fixtures")).join(name)
+}
+
+/// Whether `SEAM_REQUIRE` lists `device`: then its absence is a failure instead of a printed skip.
+#[must_use]
+pub fn required(device: &str) -> bool {
+    std::env::var("SEAM_REQUIRE").is_ok_and(|list| list.split(',').any(|d| d.trim() == device))
+}
+
+/// The cpu device, one for all tests.
+#[must_use]
+pub fn cpu() -> Arc<dyn Device> {
+    static CPU: OnceLock<Arc<dyn Device>> = OnceLock::new();
+    Arc::clone(CPU.get_or_init(|| CpuDevice::open(seam_cpu::Options::default())))
+}
+
+/// The wgpu device, one for all tests; `None`, with the reason printed, where there is no driver.
+///
+/// # Panics
+/// If `SEAM_REQUIRE` lists wgpu and there is none.
+#[must_use]
+pub fn wgpu() -> Option<Arc<dyn Device>> {
+    static WGPU: OnceLock<Option<Arc<dyn Device>>> = OnceLock::new();
+    WGPU.get_or_init(|| match WgpuDevice::open(&seam_wgpu::Options { checked: true, ..Default::default() }) {
+        Ok(device) => Some(device as Arc<dyn Device>),
+        Err(error) => {
+            assert!(!required("wgpu"), "SEAM_REQUIRE lists wgpu: {error}");
+            println!("SKIPPED on wgpu: {error}");
+            None
+        }
+    })
+    .clone()
+}
+
+/// Every device of this machine.
+#[must_use]
+pub fn devices() -> Vec<Arc<dyn Device>> {
+    std::iter::once(cpu()).chain(wgpu()).collect()
+}
+
+/// Options with small budgets and slabs, as tests need them.
+#[must_use]
+pub fn options() -> EngineOptions {
+    EngineOptions { budgets: Budgets { device: 256 << 20, host: 256 << 20, disk: None }, ..EngineOptions::default() }
+}
+
+/// An engine over a fixture.
+///
+/// # Panics
+/// If it does not load.
+#[must_use]
+pub fn engine(device: &Arc<dyn Device>, model: &std::path::Path, options: &EngineOptions) -> Engine {
+    match Engine::load(Arc::clone(device), model, options.clone()) {
+        Ok(engine) => engine,
+        Err(error) => panic!("{}: {error}", model.display()),
+    }
+}
+
+/// `n` token ids below `vocab`, determined by `seed`.
+#[must_use]
+pub fn tokens(seed: u64, n: usize, vocab: u32) -> Vec<u32> {
+    let mut x = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x2545_f491_4f6c_dd1d;
+    (0..n)
+        .map(|_| {
+            x = x.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((x >> 33) % u64::from(vocab)) as u32
+        })
+        .collect()
+}
+
+/// A request over segments of the given lengths with random tokens, determined by `seed`.
+#[must_use]
+pub fn request(lengths: &[usize], vocab: u32, mode: Mode, seam: u32, seed: u64) -> Request {
+    let segments = lengths.iter().enumerate().map(|(i, &n)| tokens(seed * 1000 + i as u64, n, vocab)).collect();
+    Request { mode, seam, max_new: 4, ..Request::new(segments) }
+}
+
+/// Largest difference relative to the largest magnitude of `b`.
+#[must_use]
+pub fn relative(a: &[f32], b: &[f32]) -> f64 {
+    if a.len() != b.len() {
+        return f64::INFINITY;
+    }
+    let scale = b.iter().fold(0.0f64, |m, v| m.max(f64::from(v.abs())));
+    let worst = a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((f64::from(*a) - f64::from(*b)).abs()));
+    worst / scale
+}

@@ -1,0 +1,11 @@
+//! Tests across the crates, in one binary so that they link once.
+
+mod bad_requests;
+mod benches;
+mod conformance;
+mod goldens;
+mod quality;
+mod reuse;
+mod splicing;
+mod tidy;
+mod tiers;
