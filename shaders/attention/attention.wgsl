@@ -76,25 +76,26 @@ fn rotated(at: u32, d: u32, pos: u32, origin: u32) -> f32 {
 // q·K for the key at quad `at` of a slab.
 fn score(slab: u32, at: u32) -> f32 {
     var sum = vec4(0.0);
+    let end = at + not_unrolled(QUADS);
     switch slab {
         case 0u: {
-            for (var i = 0u; i < QUADS; i++) {
-                sum += turned[i] * kv0[at + i];
+            for (var k = at; k < end; k++) {
+                sum += turned[k - at] * kv0[k];
             }
         }
         case 1u: {
-            for (var i = 0u; i < QUADS; i++) {
-                sum += turned[i] * kv1[at + i];
+            for (var k = at; k < end; k++) {
+                sum += turned[k - at] * kv1[k];
             }
         }
         case 2u: {
-            for (var i = 0u; i < QUADS; i++) {
-                sum += turned[i] * kv2[at + i];
+            for (var k = at; k < end; k++) {
+                sum += turned[k - at] * kv2[k];
             }
         }
         default: {
-            for (var i = 0u; i < QUADS; i++) {
-                sum += turned[i] * kv3[at + i];
+            for (var k = at; k < end; k++) {
+                sum += turned[k - at] * kv3[k];
             }
         }
     }
@@ -159,16 +160,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let part = lane / QUADS;
     let quad = lane % QUADS;
 
-    var top = NO_KEY;
-    var sum = 0.0;
-    var acc = vec4(0.0);
-    if (p.first == 0u) {
-        top = stats[2u * (r * p.heads + h)];
-        if (part == 0u) {
-            sum = stats[2u * (r * p.heads + h) + 1u];
-            acc = out[q_at + quad];
-        }
-    }
+    // Selected, not branched on, here and at the end: see not_unrolled.
+    let at_stats = 2u * (r * p.heads + h);
+    let goes_on = p.first == 0u;
+    let holds = goes_on & (part == 0u);
+    var top = select(NO_KEY, stats[at_stats], goes_on);
+    var sum = select(0.0, stats[at_stats + 1u], holds);
+    var acc = select(vec4(0.0), out[q_at + quad], holds);
 
     let first_span = tables[run + 2u];
     let spans = tables[run + 3u];
@@ -183,12 +181,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         let origin = record(ANGLE_TABLE, tables[span + 4u], p.rot);
         if (lane < QUADS) {
-            turned[lane] = vec4(
-                rotated(q_at, 4u * lane, pos_angle, origin),
-                rotated(q_at, 4u * lane + 1u, pos_angle, origin),
-                rotated(q_at, 4u * lane + 2u, pos_angle, origin),
-                rotated(q_at, 4u * lane + 3u, pos_angle, origin),
-            );
+            var t: vec4<f32>;
+            for (var i = 0u; i < not_unrolled(4u); i++) {
+                t[i] = rotated(q_at, 4u * lane + i, pos_angle, origin);
+            }
+            turned[lane] = t;
         }
         workgroupBarrier();
         for (var tile = 0u; tile < visible; tile += TILE) {
@@ -209,7 +206,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             workgroupBarrier();
             var m = top;
-            for (var i = 0u; i < 8u; i++) {
+            for (var i = 0u; i < not_unrolled(8u); i++) {
                 m = max(m, best[i]);
             }
             weights[lane] = select(0.0, exp(mine - m), lane < len);
@@ -228,14 +225,14 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     values[lane] = acc;
     workgroupBarrier();
     if (part == 0u) {
-        for (var i = 1u; i < PARTS; i++) {
+        for (var i = 1u; i < not_unrolled(PARTS); i++) {
             sum += sums[lane + i * QUADS];
             acc += values[lane + i * QUADS];
         }
-        out[q_at + quad] = select(acc, acc / sum, p.last == 1u && sum > 0.0);
+        out[q_at + quad] = select(acc, acc / sum, (p.last == 1u) & (sum > 0.0));
     }
     if (lane == 0u) {
-        stats[2u * (r * p.heads + h)] = top;
-        stats[2u * (r * p.heads + h) + 1u] = sum;
+        stats[at_stats] = top;
+        stats[at_stats + 1u] = sum;
     }
 }

@@ -5,13 +5,13 @@
 //           is S_run, S, T. All f32.
 // Grid      x covers the columns by 32, y = value heads, z = chains of the launch. Columns of a chain with an operator
 //           are S_run (V) | S (V) | T (K), of others S_run only; invocations past them leave.
-// Workgroup memory: none, no barrier. Private: the column, K floats, and K more inside a dense apply.
+// Workgroup memory: none, no barrier. Private: the column, K floats in registers, and K more in memory for an apply.
 // Numbers   a column's sums run in four interleaved parts over K. The columns of S_run see the same operations
 //           whether or not an operator is under construction, so its outputs have the same bits.
 // Why       given q, k and the gates the columns are independent: one invocation keeps its column in registers for the
-//           whole chain, and all invocations of a workgroup read the same q, k and rows of T. Loops over the column have
-//           constant bounds, so that drivers unroll them and the column stays in registers. Choices of a slab and of
-//           aligned loads stand outside the loops: software drivers run both sides of a branch.
+//           whole chain, and all invocations of a workgroup read the same q, k and rows of T. Registers need constant
+//           indices: loops over `state` have constant bounds and are unrolled, all other loops are not. Choices of a slab
+//           stand outside the loops, because software drivers run both sides of a branch.
 #include "shared/tables.wgsl"
 
 struct Params {
@@ -37,7 +37,8 @@ struct Params {
 
 const QUADS: u32 = K / 4u;
 
-// The column of this invocation.
+// The column of this invocation. Only ever indexed by constants (once the loops over it are unrolled), so that it stays
+// in registers.
 var<private> state: array<vec4<f32>, QUADS>;
 
 // Which block of columns: S_run, S or T.
@@ -57,10 +58,6 @@ struct Column {
 
 fn qkv_word(word: u32) -> f32 {
     return qkv[word / 4u][word % 4u];
-}
-
-fn qkv_words(word: u32) -> vec4<f32> {
-    return vec4(qkv_word(word), qkv_word(word + 1u), qkv_word(word + 2u), qkv_word(word + 3u));
 }
 
 fn total(x: vec4<f32>) -> f32 {
@@ -85,12 +82,13 @@ fn slab_word(slab: u32, word: u32) -> f32 {
     }
 }
 
-fn slab_words(slab: u32, word: u32) -> vec4<f32> {
+// Four words, `stride` apart.
+fn slab_words(slab: u32, word: u32, stride: u32) -> vec4<f32> {
     return vec4(
         slab_word(slab, word),
-        slab_word(slab, word + 1u),
-        slab_word(slab, word + 2u),
-        slab_word(slab, word + 3u),
+        slab_word(slab, word + stride),
+        slab_word(slab, word + 2u * stride),
+        slab_word(slab, word + 3u * stride),
     );
 }
 
@@ -128,108 +126,144 @@ fn clear() {
     }
 }
 
-// One token.
-fn token(row: u32, c: Column) {
-    let keys = p.heads * K;
-    let q = row * p.row + c.head / (p.value_heads / p.heads) * K;
-    let k = q + keys;
-    // K is a multiple of 4, so the rows are aligned for vec4 loads unless HV·V is not.
-    let aligned = q % 4u == 0u;
-    let gate = row * 2u * p.value_heads + c.head;
-    let decay = exp(gates[gate]);
-    let beta = gates[gate + p.value_heads];
+// The value that a token writes to this column; T gets none.
+fn value_of(row: u32, c: Column) -> f32 {
+    if (c.block == TRANSITION) {
+        return 0.0;
+    }
+    return qkv_word(row * p.row + 2u * p.heads * K + c.head * p.value + c.col);
+}
 
+// One token, with q and k at words `q` and `k`. `decay` is e^g.
+fn token(q: u32, k: u32, decay: f32, beta: f32, value: f32) -> f32 {
     var seen = vec4(0.0);
-    if (aligned) {
-        for (var i = 0u; i < QUADS; i++) {
-            let s = decay * state[i];
-            state[i] = s;
-            seen += qkv[k / 4u + i] * s;
-        }
-    } else {
-        for (var i = 0u; i < QUADS; i++) {
-            let s = decay * state[i];
-            state[i] = s;
-            seen += qkv_words(k + 4u * i) * s;
-        }
+    for (var i = 0u; i < QUADS; i++) {
+        let s = decay * state[i];
+        state[i] = s;
+        seen += qkv[k / 4u + i] * s;
     }
-    var write = 0.0;
-    if (c.block != TRANSITION) {
-        write = qkv_word(row * p.row + 2u * keys + c.head * p.value + c.col);
-    }
-    let u = beta * (write - total(seen));
+    let u = beta * (value - total(seen));
     var o = vec4(0.0);
-    if (aligned) {
-        for (var i = 0u; i < QUADS; i++) {
-            let s = state[i] + u * qkv[k / 4u + i];
-            state[i] = s;
-            o += qkv[q / 4u + i] * s;
-        }
-    } else {
-        for (var i = 0u; i < QUADS; i++) {
-            let s = state[i] + u * qkv_words(k + 4u * i);
-            state[i] = s;
-            o += qkv_words(q + 4u * i) * s;
-        }
+    for (var i = 0u; i < QUADS; i++) {
+        let s = state[i] + u * qkv[k / 4u + i];
+        state[i] = s;
+        o += qkv[q / 4u + i] * s;
     }
-    if (c.block == RUNNING) {
-        out[(row * p.value_heads + c.head) * p.value + c.col] = total(o);
+    return total(o);
+}
+
+// Four words from word `shift` (1 to 3) of the eight in a and b.
+fn realign(a: vec4<f32>, b: vec4<f32>, shift: u32) -> vec4<f32> {
+    let two = select(vec4(a.yzw, b.x), vec4(a.zw, b.xy), shift == 2u);
+    return select(two, vec4(a.w, b.xyz), shift == 3u);
+}
+
+// The same for rows that do not start at a multiple of four words, which happens only if HV·V is none.
+fn token_unaligned(q: u32, k: u32, decay: f32, beta: f32, value: f32) -> f32 {
+    let shift = q % 4u;
+    var seen = vec4(0.0);
+    var a = qkv[k / 4u];
+    for (var i = 0u; i < QUADS; i++) {
+        let b = qkv[k / 4u + i + 1u];
+        let s = decay * state[i];
+        state[i] = s;
+        seen += realign(a, b, shift) * s;
+        a = b;
+    }
+    let u = beta * (value - total(seen));
+    a = qkv[k / 4u];
+    for (var i = 0u; i < QUADS; i++) {
+        let b = qkv[k / 4u + i + 1u];
+        state[i] += u * realign(a, b, shift);
+        a = b;
+    }
+    var o = vec4(0.0);
+    a = qkv[q / 4u];
+    for (var i = 0u; i < QUADS; i++) {
+        let b = qkv[q / 4u + i + 1u];
+        o += realign(a, b, shift) * state[i];
+        a = b;
+    }
+    return total(o);
+}
+
+// Rows `first` to `end`.
+fn run(first: u32, end: u32, c: Column) {
+    let key_head = c.head / (p.value_heads / p.heads);
+    for (var row = first; row < end; row++) {
+        let q = row * p.row + key_head * K;
+        let k = q + p.heads * K;
+        let gate = row * 2u * p.value_heads + c.head;
+        let decay = exp(gates[gate]);
+        let beta = gates[gate + p.value_heads];
+        let value = value_of(row, c);
+        var o: f32;
+        if (q % 4u == 0u) {
+            o = token(q, k, decay, beta, value);
+        } else {
+            o = token_unaligned(q, k, decay, beta, value);
+        }
+        if (c.block == RUNNING) {
+            out[(row * p.value_heads + c.head) * p.value + c.col] = o;
+        }
     }
 }
 
-// state ← T·state with the rows of T at word `t`: s · M is the vector of products with the columns of M, which here
-// hold four rows of T.
-fn dense(slab: u32, t: u32) {
-    var next: array<vec4<f32>, QUADS>;
-    let t4 = t / 4u;
-    if (t % 4u == 0u && slab == 0u) {
-        for (var i = 0u; i < QUADS; i++) {
-            let r = t4 + i * K;
-            var sum = vec4(0.0);
-            for (var j = 0u; j < QUADS; j++) {
-                let a = r + j;
-                sum += state[j] * mat4x4(shared0[a], shared0[a + QUADS], shared0[a + 2u * QUADS], shared0[a + 3u * QUADS]);
-            }
-            next[i] = sum;
+// The product of the column with the row of T at word `t`. Private slabs, and T at a word that is no multiple of four,
+// take the slow path.
+fn product(slab: u32, t: u32) -> f32 {
+    let r = t / 4u;
+    var sum = vec4(0.0);
+    if (slab >= SHARED_SLABS || t % 4u != 0u) {
+        for (var j = 0u; j < not_unrolled(QUADS); j++) {
+            sum += state[0] * slab_words(slab, t + 4u * j, 1u);
+            turn();
         }
-    } else if (t % 4u == 0u && slab == 1u) {
-        for (var i = 0u; i < QUADS; i++) {
-            let r = t4 + i * K;
-            var sum = vec4(0.0);
-            for (var j = 0u; j < QUADS; j++) {
-                let a = r + j;
-                sum += state[j] * mat4x4(shared1[a], shared1[a + QUADS], shared1[a + 2u * QUADS], shared1[a + 3u * QUADS]);
-            }
-            next[i] = sum;
+    } else if (slab == 0u) {
+        for (var j = 0u; j < QUADS; j++) {
+            sum += state[j] * shared0[r + j];
         }
-    } else if (t % 4u == 0u && slab == 2u) {
-        for (var i = 0u; i < QUADS; i++) {
-            let r = t4 + i * K;
-            var sum = vec4(0.0);
-            for (var j = 0u; j < QUADS; j++) {
-                let a = r + j;
-                sum += state[j] * mat4x4(shared2[a], shared2[a + QUADS], shared2[a + 2u * QUADS], shared2[a + 3u * QUADS]);
-            }
-            next[i] = sum;
+    } else if (slab == 1u) {
+        for (var j = 0u; j < QUADS; j++) {
+            sum += state[j] * shared1[r + j];
         }
     } else {
-        for (var i = 0u; i < QUADS; i++) {
-            let r = t + 4u * i * K;
-            var sum = vec4(0.0);
-            for (var j = 0u; j < QUADS; j++) {
-                let a = r + 4u * j;
-                sum += state[j] * mat4x4(
-                    slab_words(slab, a),
-                    slab_words(slab, a + K),
-                    slab_words(slab, a + 2u * K),
-                    slab_words(slab, a + 3u * K),
-                );
-            }
-            next[i] = sum;
+        for (var j = 0u; j < QUADS; j++) {
+            sum += state[j] * shared2[r + j];
         }
+    }
+    return total(sum);
+}
+
+// state ← T·state with T at word `t`. The new column waits in memory: beside the old one it would not fit in registers.
+fn dense(slab: u32, t: u32) {
+    var next: array<vec4<f32>, QUADS>;
+    for (var i = 0u; i < not_unrolled(QUADS); i++) {
+        var quad = vec4(0.0);
+        for (var row = 4u * i; row < 4u * i + not_unrolled(4u); row++) {
+            quad = vec4(quad.yzw, product(slab, t + row * K));
+        }
+        next[i] = quad;
     }
     for (var i = 0u; i < QUADS; i++) {
         state[i] = next[i];
+    }
+}
+
+// Moves the first quad of the column to its end: after QUADS calls the column is as it was.
+fn turn() {
+    let first = state[0];
+    for (var i = 0u; i + 1u < QUADS; i++) {
+        state[i] = state[i + 1u];
+    }
+    state[QUADS - 1u] = first;
+}
+
+// Adds a column of S whose elements are `width` words apart.
+fn add(slab: u32, at: u32, width: u32) {
+    for (var i = 0u; i < not_unrolled(QUADS); i++) {
+        state[0] += slab_words(slab, at + 4u * i * width, width);
+        turn();
     }
 }
 
@@ -243,16 +277,7 @@ fn apply(step: u32, c: Column) {
         clear();
     }
     if (c.block != TRANSITION) {
-        let at = tables[step + 2u] + c.head * K * p.value + c.col;
-        for (var i = 0u; i < QUADS; i++) {
-            let w = at + 4u * i * p.value;
-            state[i] += vec4(
-                slab_word(slab, w),
-                slab_word(slab, w + p.value),
-                slab_word(slab, w + 2u * p.value),
-                slab_word(slab, w + 3u * p.value),
-            );
-        }
+        add(slab, tables[step + 2u] + c.head * K * p.value + c.col, p.value);
     }
 }
 
@@ -294,9 +319,7 @@ fn main(
             }
             case STEP_RUN: {
                 if (takes_part) {
-                    for (var row = a; row < a + b; row++) {
-                        token(row, c);
-                    }
+                    run(a, a + b, c);
                 }
             }
             case STEP_BEGIN: {

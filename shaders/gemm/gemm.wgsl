@@ -11,6 +11,7 @@
 //           pairs of words, because a row of bf16 starts at a multiple of 8 bytes only. Rows and columns past the end are
 //           read as the last one and not written, so the loop has no branch.
 #include "shared/math.wgsl"
+#include "shared/tables.wgsl"
 
 struct Params {
     m: u32,
@@ -57,10 +58,9 @@ fn put(row: u32, col: u32, rows: u32, sums: vec4<f32>) {
 
 @compute @workgroup_size(8, 8)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {
-    var rows = p.m;
-    if (p.count != 0xffffffffu) {
-        rows = min(rows, tables[p.count]);
-    }
+    // Selected, not branched on: see not_unrolled.
+    let counted = p.count != 0xffffffffu;
+    let rows = min(p.m, select(p.m, tables[select(0u, p.count, counted)], counted));
     let row = 4u * id.y;
     let col = 4u * id.x;
     if (row >= rows || col >= p.n) {
@@ -74,7 +74,8 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
     var sum1 = vec4(0.0);
     var sum2 = vec4(0.0);
     var sum3 = vec4(0.0);
-    for (var s = 0u; s < steps; s++) {
+    // From id.z, which is 0 but no constant, for the same reason.
+    for (var s = id.z; s < steps; s++) {
         // Rows of t are the four columns of W at one k.
         let t = transpose(mat4x4(weights(w_rows.x + s), weights(w_rows.y + s), weights(w_rows.z + s), weights(w_rows.w + s)));
         let a0 = a[a_rows.x + s];

@@ -9,6 +9,7 @@
 // Why       lanes of a column read neighbouring pieces of its row of W, 64 bytes together for bf16; each piece is used
 //           for all rows at once. Rows that do not exist are skipped by a uniform branch, which makes one row cheap.
 #include "shared/math.wgsl"
+#include "shared/tables.wgsl"
 
 struct Params {
     m: u32,
@@ -46,10 +47,9 @@ fn weights(i: u32) -> vec4<f32> {
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) id: u32) {
-    var rows = p.m;
-    if (p.count != 0xffffffffu) {
-        rows = min(rows, tables[p.count]);
-    }
+    // Selected, not branched on: see not_unrolled.
+    let counted = p.count != 0xffffffffu;
+    let rows = min(p.m, select(p.m, tables[select(0u, p.count, counted)], counted));
     let first = group.y * FEW;
     if (first >= rows) {
         return;

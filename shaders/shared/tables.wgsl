@@ -54,3 +54,10 @@ const FORM_DENSE: u32 = 2u;
 fn record(table: u32, i: u32, words: u32) -> u32 {
     return tables[table] + i * words;
 }
+
+// `n`, written so that no compiler sees a constant: a loop up to it is not unrolled. Every place of a memory access costs
+// software drivers compile time, which grows with the square of their number. (A pass has less than 2^31 rows. A value
+// of the uniform would not do: lavapipe compiles a shader anew for each value of a uniform that a branch depends on.)
+fn not_unrolled(n: u32) -> u32 {
+    return n + (tables[ROWS] >> 31u);
+}

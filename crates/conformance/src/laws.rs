@@ -27,17 +27,23 @@ impl DeviceSubject {
     pub fn new(device: &Arc<dyn Device>) -> Self {
         let caps = device.caps();
         let slow = caps.kind == DeviceKind::Wgpu && caps.rows_hint < SLOW_ROWS;
-        // Sizes of keys that kernels exist for; of values also such that are no multiple of a vector of 4 or that do not
-        // fill a workgroup's 32 columns. On software drivers every key size costs the compilation of its kernel.
-        let limits = Limits {
-            max_tokens: if slow { 70 } else { 300 },
-            max_cases: if slow { 24 } else { usize::MAX },
-            key_dims: if slow { vec![4, 16, 64] } else { vec![4, 8, 12, 16, 24, 32, 64] },
-            value_dims: if slow { vec![4, 3, 40] } else { vec![4, 3, 8, 12, 32, 40, 64] },
-            rounding: Rounding::F32,
-            tolerances: LAWS,
+        // Sizes of keys that kernels exist for; of values also such that are no multiple of a vector of 4, and with the
+        // operator's columns more than the 32 of a workgroup. A software driver takes seconds to compile the kernel of
+        // a key size, longer the larger it is, and milliseconds a head to run 70 tokens.
+        let few = Limits {
+            max_tokens: 70,
+            max_cases: 16,
+            max_ratio: 2,
+            key_dims: vec![4, 12, 16, 32],
+            value_dims: vec![4, 3, 12],
             ..Limits::default()
         };
+        let many = Limits {
+            key_dims: vec![4, 8, 12, 16, 24, 32, 64],
+            value_dims: vec![4, 3, 8, 12, 32, 40, 64],
+            ..Limits::default()
+        };
+        let limits = Limits { rounding: Rounding::F32, tolerances: LAWS, ..if slow { few } else { many } };
         Self { name: format!("{} ({})", caps.kind, caps.name), limits, chains: Chains::new(device) }
     }
 

@@ -38,8 +38,8 @@ pub const EXACT: Tolerance = Tolerance::new(0.0, 0.0);
 pub const ROUNDED: Tolerance = Tolerance::new(0.0, 5.97e-8);
 
 /// End states and S of a chain against f64, each head's Frobenius norm relative to `max(‖s0‖, ‖S‖)`: what is promised
-/// for one layer in f32. A sequential recurrence reaches 6e-7 where exp is rounded well; drivers' exp has a bias of up
-/// to 4e-8 near zero, which adds up over 300 tokens of slow decay.
+/// for one layer in f32. A sequential recurrence reaches 6e-7 where exp is rounded well; the polynomial of a software
+/// driver is low by 4e-8 near zero, which at slow decay adds up to 4e-6 over 130 tokens and to 1e-5 over 300.
 pub const CHAIN_STATE: Tolerance = Tolerance::new(0.0, 1e-5);
 
 /// Outputs of a chain, each row and head relative to `max(‖s0‖, ‖S‖)·‖q‖·scale`: some outputs nearly cancel, so their
@@ -74,6 +74,23 @@ pub const CONV: Tolerance = Tolerance::new(5e-7, 5e-7);
 /// A rotated key, each head relative to its length: angles rounded once from f64, two products and a sum (2e-7), after a
 /// norm whose factor is divided out.
 pub const ROPE: Tolerance = Tolerance::new(0.0, 6e-7);
+
+/// A product with bf16 weights, each row of the result relative to its own size: every partial sum is rounded, and sums
+/// of k random terms of one sign and the other, added in order, are off by 3.4e-8·√(k/2): 1.5e-6 for k = 4096. Kernels
+/// that keep several partial sums are nearer.
+pub const PRODUCT: Tolerance = Tolerance::new(0.0, 4e-6);
+
+/// Attention over spans, each row and head relative to the weighted mean of `‖v‖`: its own size says nothing where the
+/// values of many keys cancel. A logit is off by the rounding of its angles, 1e-7 of `scale·‖q‖·‖k‖` (up to 16 at the
+/// sizes of the benches), and by an exp of a few ulp; over many keys both average out. Measured: 1e-7.
+pub const ATTENTION: Tolerance = Tolerance::new(0.0, 1e-6);
+
+/// A value times sigmoid, value by value: exp of |x| up to 8 may be off by 3 + 2|x| = 19 ulp (2.3e-6), which for negative
+/// x is the error of the result; a division and two products more.
+pub const ACTIVATION: Tolerance = Tolerance::new(0.0, 3e-6);
+
+/// A key as it is written, each head relative to its length: a norm, then a rotation (see [`NORM`] and [`ROPE`]).
+pub const KEYS: Tolerance = Tolerance::new(0.0, 1.2e-6);
 
 /// The laws on a device in f32: 2e-5, the worst that a composed state of one layer may be off (see
 /// [`seam_algebra::laws::Tolerances::F32`]). Batches bit-equal: every column of a chain is walked alone, whatever else is

@@ -7,6 +7,10 @@
 //!
 //! What it is not: it does not choose plans, split tensors that exceed a binding, or fall back to another device.
 //!
+//! Software drivers need care that is built into the shaders. lavapipe (Mesa 22) compiles a kernel anew for every value of
+//! a uniform that a branch depends on, takes time that grows with the square of the places that access memory, and lets
+//! an invocation loop 65535 times in all, beyond which results are wrong: keep passes on it small.
+//!
 //! ```no_run
 //! use seam_device::{BufferUse, Device};
 //! use seam_wgpu::{Options, WgpuDevice, adapters};

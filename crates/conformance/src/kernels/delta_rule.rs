@@ -129,7 +129,7 @@ impl Case {
     /// The same in two passes, cut at an odd place (before the only token where there is one); state and operator wait
     /// in the slot.
     fn in_two_passes(&self, chains: &mut Chains, report: &mut Report) -> Result<(), GoldenError> {
-        let cut = if self.tokens > 1 { self.tokens / 2 | 1 } else { 0 };
+        let cut = if self.tokens > 1 { (self.tokens / 2) | 1 } else { 0 };
         let (head, tail) = (self.rows(0..cut), self.rows(cut..self.tokens));
         let mut steps = vec![Step::Begin];
         steps.extend((cut > 0).then(|| Self::run(&head)));

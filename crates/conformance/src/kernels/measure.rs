@@ -19,10 +19,11 @@ pub(super) fn groups(name: &str, found: &[f64], reference: &[f64], scales: &[f64
         let off = |j: usize| (found[j] - reference[j]).abs();
         let error = norm(&range.clone().map(off).collect::<Vec<_>>());
         let error = if error.is_nan() { f64::INFINITY } else { error };
-        let bound = tolerance.bound(*scale);
+        // A reference that is no number bounds nothing.
+        let bound = Some(tolerance.bound(*scale)).filter(|b| b.is_finite()).unwrap_or_default();
         let share = if error == 0.0 { 0.0 } else { error / bound };
-        if share > worst || share.is_nan() {
-            worst = if share.is_nan() { f64::INFINITY } else { share };
+        if share > worst {
+            worst = share;
             (check.error, check.bound) = (error, bound);
             // Not a number is the largest of all.
             check.at = range.max_by(|&a, &b| off(a).total_cmp(&off(b))).unwrap_or_default();

@@ -1,0 +1,13 @@
+//! The cases of the registry, an operation a file.
+
+pub(crate) mod attention;
+pub(crate) mod chain;
+pub(crate) mod conv;
+pub(crate) mod copy;
+pub(crate) mod elementwise;
+pub(crate) mod embed;
+pub(crate) mod gemm;
+pub(crate) mod kv_write;
+pub(crate) mod norm;
+pub(crate) mod request;
+pub(crate) mod warm;

@@ -1,0 +1,151 @@
+//! The one list of benches.
+
+use std::sync::Arc;
+
+use seam_device::Device;
+
+use crate::case::Case;
+use crate::cases::{attention, chain, conv, copy, elementwise, embed, gemm, kv_write, norm, request, warm};
+use crate::error::BenchError;
+
+/// How large a case is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Scale {
+    /// For software devices and tests: about the sizes of the fixture models.
+    #[default]
+    Small,
+    /// For a GPU: the sizes of one layer of Qwen3.5-9B, passes of 512 rows.
+    Real,
+}
+
+/// Puts a case of the given name and scale on a device.
+type Prepare = fn(&'static str, &Arc<dyn Device>, Scale) -> Result<Case, BenchError>;
+
+/// What every bench of the registry is.
+#[derive(Debug)]
+pub struct Bench {
+    /// Its name, `operation/variant`.
+    pub name: &'static str,
+    /// What one run does.
+    pub what: &'static str,
+    pub(crate) shape: fn(Scale) -> String,
+    pub(crate) prepare: Prepare,
+}
+
+impl Bench {
+    /// Its sizes at a scale, in words.
+    #[must_use]
+    pub fn shape(&self, scale: Scale) -> String {
+        (self.shape)(scale)
+    }
+
+    /// Puts everything it needs on the device.
+    ///
+    /// # Errors
+    /// What the device or an operation says, such as a missing kernel or too little memory.
+    pub fn prepare(&self, device: &Arc<dyn Device>, scale: Scale) -> Result<Case, BenchError> {
+        (self.prepare)(self.name, device, scale)
+    }
+}
+
+/// The bench whose GB/s are the bandwidth ceiling of a run.
+pub const BANDWIDTH: &str = "copy";
+
+/// The bench whose GFLOP/s are the compute ceiling of a run.
+pub const COMPUTE: &str = "gemm/prefill";
+
+/// Every bench. Each kernel of the manifest is launched by at least one of them, which a test holds.
+pub static BENCHES: &[Bench] = &[
+    Bench { name: BANDWIDTH, what: "copies within the device", shape: copy::shape, prepare: copy::prepare },
+    Bench {
+        name: COMPUTE,
+        what: "a pass times the bf16 weights of an MLP projection",
+        shape: gemm::prefill_shape,
+        prepare: gemm::prefill,
+    },
+    Bench {
+        name: "gemm/decode",
+        what: "one row times the same weights",
+        shape: gemm::decode_shape,
+        prepare: gemm::decode,
+    },
+    Bench {
+        name: "delta_chain/prefill",
+        what: "a chain from zero over a pass",
+        shape: chain::prefill_shape,
+        prepare: chain::prefill,
+    },
+    Bench {
+        name: "delta_chain/operator",
+        what: "the same, with the operator of what follows the seam",
+        shape: chain::operator_shape,
+        prepare: chain::operator,
+    },
+    Bench {
+        name: "delta_chain/warm",
+        what: "the chain of a warm request: head, then seam and operator of each document, then the query",
+        shape: warm::shape,
+        prepare: warm::prepare,
+    },
+    Bench {
+        name: "attention/prefill",
+        what: "causal attention of a pass at the end of one span",
+        shape: attention::prefill_shape,
+        prepare: attention::prefill,
+    },
+    Bench {
+        name: "attention/spans",
+        what: "attention of a warm request's seams and query over cached and fresh spans in five slabs",
+        shape: attention::spans_shape,
+        prepare: attention::spans,
+    },
+    Bench {
+        name: "conv_silu",
+        what: "convolution of two runs with older and cached history, and the tail they leave",
+        shape: conv::shape,
+        prepare: conv::prepare,
+    },
+    Bench {
+        name: "norm",
+        what: "RMS norm, gated RMS norm and l2 norm of a pass",
+        shape: norm::shape,
+        prepare: norm::prepare,
+    },
+    Bench {
+        name: "elementwise",
+        what: "delta-rule gates, sigmoid gate and SwiGLU of a pass",
+        shape: elementwise::shape,
+        prepare: elementwise::prepare,
+    },
+    Bench {
+        name: "embed",
+        what: "embedding of a pass, and gathering the rows that want logits",
+        shape: embed::shape,
+        prepare: embed::prepare,
+    },
+    Bench {
+        name: "kv_write",
+        what: "keys of a pass normalised, rotated and written with the values",
+        shape: kv_write::shape,
+        prepare: kv_write::prepare,
+    },
+    Bench {
+        name: "request/cold",
+        what: "time to the first token of a request with no segment cached (fixture model)",
+        shape: request::shape,
+        prepare: request::cold,
+    },
+    Bench {
+        name: "request/warm",
+        what: "the same with every segment cached",
+        shape: request::shape,
+        prepare: request::warm,
+    },
+    Bench {
+        name: "decode",
+        what: "tokens after the first, one a pass (fixture model)",
+        shape: request::decode_shape,
+        prepare: request::decode,
+    },
+];

@@ -1,0 +1,86 @@
+//! Benches are verified wherever they are timed. No time decides anything here.
+
+use std::collections::BTreeSet;
+
+use seam_benches::{BENCHES, Plan, Scale, measure};
+use seam_kernels::manifest::MANIFEST;
+use seam_tests::{cpu, devices};
+
+#[test]
+fn every_bench_is_right_on_every_device() {
+    for device in devices() {
+        for bench in BENCHES {
+            let mut case = bench.prepare(&device, Scale::Small).expect(bench.name);
+            let verdict = case.verify().expect(bench.name);
+            let (kind, name) = (device.caps().kind, bench.name);
+            assert!(verdict.passed(), "{name} on {kind}: {:#?}", verdict.checks);
+            // A run leaves nothing behind that changes the next one.
+            case.run().expect(name);
+            assert!(case.verify().expect(name).passed(), "{name} on {kind}, again");
+        }
+    }
+}
+
+/// Every output is compared in full at this scale: one value of any of them moved by a hundredth of the largest is found,
+/// and so is one that is not a number, or missing.
+#[test]
+fn spoiled_results_are_noticed() {
+    let device = cpu();
+    for bench in BENCHES {
+        let name = bench.name;
+        let mut case = bench.prepare(&device, Scale::Small).expect(name);
+        let outputs = case.outputs().expect(name);
+        assert!(case.check(&outputs).expect(name).passed(), "{name}");
+        assert!(!outputs.is_empty(), "{name}");
+        for i in 0..outputs.len() {
+            let len = outputs[i].len();
+            // An output may hold parts of different size, so each value is moved by what is much for itself.
+            for at in [0, len / 2, len - 1] {
+                for spoil in [|x: f32| x + 0.01 * x.abs().max(1.0), |_| f32::NAN] {
+                    let mut spoiled = outputs.clone();
+                    spoiled[i][at] = spoil(spoiled[i][at]);
+                    assert!(!case.check(&spoiled).expect(name).passed(), "{name}: output {i}, value {at}");
+                }
+            }
+            let mut short = outputs.clone();
+            short[i].pop();
+            assert!(!case.check(&short).expect(name).passed(), "{name}: output {i} cut short");
+        }
+        assert!(!case.check(&[]).expect(name).passed(), "{name}: no outputs");
+    }
+}
+
+#[test]
+fn names_are_unique_and_shapes_differ_by_scale() {
+    let names: BTreeSet<&str> = BENCHES.iter().map(|b| b.name).collect();
+    assert_eq!(names.len(), BENCHES.len());
+    for bench in BENCHES {
+        assert_ne!(bench.shape(Scale::Small), bench.shape(Scale::Real), "{}", bench.name);
+        assert!(!bench.what.is_empty());
+    }
+}
+
+/// What is not benched is not known to be fast: the lists of the registry launch every kernel of the manifest.
+#[test]
+fn every_kernel_is_benched() {
+    let device = cpu();
+    let mut launched = BTreeSet::new();
+    for bench in BENCHES {
+        launched.extend(bench.prepare(&device, Scale::Small).expect(bench.name).kernels().iter().copied());
+    }
+    let all: BTreeSet<&str> = MANIFEST.iter().map(|k| k.name).collect();
+    assert_eq!(launched, all);
+}
+
+/// The machinery of timing, on the shortest case: as many samples as asked for, none of them negative, in order.
+#[test]
+fn a_case_can_be_timed() {
+    let bench = BENCHES.iter().find(|b| b.name == "gemm/decode").expect("it is registered");
+    let mut case = bench.prepare(&cpu(), Scale::Small).expect("case");
+    let timing = measure(&mut case, &Plan { samples: 7, least: 7, ..Plan::default() }).expect("timing");
+    assert_eq!(timing.samples, 7);
+    for spread in [Some(timing.host), timing.device].into_iter().flatten() {
+        let ordered = [0.0, spread.min, spread.lower, spread.median, spread.upper, spread.max];
+        assert!(ordered.windows(2).all(|w| w[0] <= w[1]), "{spread:?}");
+    }
+}
