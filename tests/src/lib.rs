@@ -1,5 +1,7 @@
 //! What the tests across the crates share: devices, fixtures, small models cut out of larger ones, random prompts.
 
+#![allow(clippy::print_stdout, reason = "a skipped device is printed")]
+
 mod models;
 
 /// The README, whose example is compiled and run.
@@ -37,14 +39,16 @@ pub fn cpu() -> Arc<dyn Device> {
     Arc::clone(CPU.get_or_init(|| CpuDevice::open(seam_cpu::Options::default())))
 }
 
-/// The wgpu device, one for all tests; `None`, with the reason printed, where there is no driver.
+/// The wgpu device, one for all tests; `None`, with the reason printed, where there is no driver. Shaders run as users
+/// run them, without naga's run-time checks: checked ones take a software driver minutes to compile, and the tests of
+/// the device itself run both.
 ///
 /// # Panics
 /// If `SEAM_REQUIRE` lists wgpu and there is none.
 #[must_use]
 pub fn wgpu() -> Option<Arc<dyn Device>> {
     static WGPU: OnceLock<Option<Arc<dyn Device>>> = OnceLock::new();
-    WGPU.get_or_init(|| match WgpuDevice::open(&seam_wgpu::Options { checked: true, ..Default::default() }) {
+    WGPU.get_or_init(|| match WgpuDevice::open(&seam_wgpu::Options::default()) {
         Ok(device) => Some(device as Arc<dyn Device>),
         Err(error) => {
             assert!(!required("wgpu"), "SEAM_REQUIRE lists wgpu: {error}");
@@ -59,6 +63,18 @@ pub fn wgpu() -> Option<Arc<dyn Device>> {
 #[must_use]
 pub fn devices() -> Vec<Arc<dyn Device>> {
     std::iter::once(cpu()).chain(wgpu()).collect()
+}
+
+/// Devices of a test of its own, for tests that read counters.
+#[must_use]
+pub fn own_devices() -> Vec<Arc<dyn Device>> {
+    let mut devices: Vec<Arc<dyn Device>> = vec![CpuDevice::open(seam_cpu::Options::default())];
+    if wgpu().is_some()
+        && let Ok(device) = WgpuDevice::open(&seam_wgpu::Options::default())
+    {
+        devices.push(device);
+    }
+    devices
 }
 
 /// Options with small budgets and slabs, as tests need them.

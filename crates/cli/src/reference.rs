@@ -167,14 +167,15 @@ impl Difference {
         let points = if setting == Setting::FULL { EXACT_FULL } else { EXACT };
         let off = |[a, b]: [f64; 2]| (a - b).abs();
         let mut misses = Vec::new();
-        // Written so that NaN is a miss. Percents are quotients: 1e-9 covers their rounding.
+        let out_of = |pair: [f64; 2], bound: f64| off(pair).is_nan() || off(pair) > bound;
+        // Percents are quotients: 1e-9 covers their rounding.
         for (what, pair, bound) in [("exact match", exact, points), ("agreement", agree, AGREE)] {
             let bound = bound.max(one) + 1e-9;
-            if !(off(pair) <= bound) {
+            if out_of(pair, bound) {
                 misses.push(format!("{what} differs by {:.1} points, {bound:.1} are accepted", off(pair)));
             }
         }
-        if !(off(kl) <= (KL * kl[1]).max(KL_ROUNDING)) {
+        if out_of(kl, (KL * kl[1]).max(KL_ROUNDING)) {
             misses.push(format!("KL {:.5} against {:.5}, {:.0} % are accepted", kl[0], kl[1], 100.0 * KL));
         }
         Self { setting: setting.to_string(), exact, agree, kl, nll, misses }

@@ -13,9 +13,9 @@ use crate::clock::Clock;
 use crate::pipeline::Pipelines;
 use crate::timeline::Timeline;
 
-/// A wait longer than this means that the device hangs: no list is meant to run for more than seconds, even on a
-/// software driver.
-const HANG: Duration = Duration::from_secs(120);
+/// A wait longer than this means that the device hangs. Lists run for milliseconds on a GPU, but a software driver that
+/// shares its cores with others, and compiles shaders at their first use, was seen to take over two minutes.
+const HANG: Duration = Duration::from_secs(600);
 
 /// Bytes that may wait in wgpu's staging memory before they are flushed to the device.
 const STAGED: u64 = 64 << 20;

@@ -33,7 +33,7 @@ fn qwen3_5_dense_tied() {
 fn split_by_a_small_binding_limit() {
     for limit in [1 << 20, 20 << 10] {
         let mut devices: Vec<Arc<dyn Device>> = vec![CpuDevice::open(seam_cpu::Options { max_binding: Some(limit) })];
-        match WgpuDevice::open(&seam_wgpu::Options { max_binding: Some(limit), checked: true, ..Default::default() }) {
+        match WgpuDevice::open(&seam_wgpu::Options { max_binding: Some(limit), ..Default::default() }) {
             Ok(device) => devices.push(device),
             Err(error) => assert!(!required("wgpu"), "SEAM_REQUIRE lists wgpu: {error}"),
         }

@@ -1,5 +1,7 @@
 //! Tests across the crates, in one binary so that they link once.
 
+#![allow(clippy::print_stdout, reason = "measured errors and skipped devices are printed")]
+
 mod bad_models;
 mod bad_requests;
 mod benches;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use seam_device::Device;
 use seam_engine::{Engine, EngineOptions, Request, RunnerOptions};
 use seam_pic::{Item, Mode, Sequence, Tier};
-use seam_tests::{cpu, devices, engine, fixture, options, request, tokens};
+use seam_tests::{cpu, devices, engine, fixture, options, own_devices, request, tokens};
 
 const MODEL: &str = "qwen3_5_dense_tied";
 const LENGTHS: [usize; 5] = [11, 40, 23, 64, 9];
@@ -18,7 +18,7 @@ fn load(device: &Arc<dyn Device>) -> Engine {
 /// and computes no token but seams and query, in one submission a pass.
 #[test]
 fn a_second_request_computes_only_seams_and_query() {
-    for device in devices() {
+    for device in own_devices() {
         let mut engine = load(&device);
         let first = Request { max_new: 1, ..request(&LENGTHS, 320, Mode::Transition, 8, 1) };
         let cold = engine.answer(&first, &mut |_| {}).expect("cold");
@@ -47,7 +47,7 @@ fn a_second_request_computes_only_seams_and_query() {
 /// Launches do not grow with the number of segments.
 #[test]
 fn no_launch_per_segment() {
-    let device = cpu();
+    let device = own_devices().remove(0);
     let mut engine = load(&device);
     let mut launches = Vec::new();
     for documents in [2, 20] {

@@ -14,7 +14,8 @@ fn files(dir: &Path, out: &mut Vec<PathBuf>) {
         let path = entry.expect("entry").path();
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         if path.is_dir() {
-            if !matches!(name.as_str(), "target" | ".git" | "large") {
+            let hidden = name.starts_with('.') && name != ".ci";
+            if !hidden && !matches!(name.as_str(), "target" | "large") {
                 files(&path, out);
             }
         } else {

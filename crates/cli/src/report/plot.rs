@@ -57,7 +57,8 @@ pub(crate) fn svg(panels: &[Panel]) -> Result<String> {
             let points = || panel.series.iter().flat_map(|s| s.points.iter().copied());
             let shown = |y: f64| y.is_finite() && (panel.scale == Scale::Linear || y > 0.0);
             let xs = range(points().map(|p| p.0).filter(|x| x.is_finite()), 0.04);
-            let xs = xs.unwrap_or((0.0, 1.0));
+            // On the right the legend stands.
+            let xs = xs.map_or((0.0, 1.0), |(low, high)| (low, high + 0.4 * (high - low)));
             match panel.scale {
                 Scale::Linear => {
                     let (low, high) = range(points().map(|p| p.1).filter(|&y| shown(y)), 0.1).unwrap_or((0.0, 1.0));
@@ -66,6 +67,8 @@ pub(crate) fn svg(panels: &[Panel]) -> Result<String> {
                 Scale::Log => {
                     let logs = points().map(|p| p.1).filter(|&y| shown(y)).map(f64::log10);
                     let (low, high) = range(logs, 0.1).unwrap_or((-1.0, 0.0));
+                    // Whole decades and a little more: their borders are what is labelled.
+                    let (low, high) = (low.floor() - 0.02, high.ceil() + 0.02);
                     draw(&area, panel, xs, (10f64.powf(low)..10f64.powf(high)).log_scale(), &shown)?;
                 }
             }
@@ -111,6 +114,7 @@ where
     chart
         .configure_mesh()
         .x_desc(&panel.x)
+        .x_label_formatter(&|x| format!("{x:.0}"))
         .y_label_formatter(&label)
         .light_line_style(WHITE)
         .label_style((FONT, 12))
@@ -118,13 +122,16 @@ where
         .map_err(plot_error)?;
     for (i, series) in panel.series.iter().enumerate() {
         let colour = COLOURS[i % COLOURS.len()];
+        // Earlier lines are thicker, so that they show below later ones that run over them.
+        let later = panel.series.len().saturating_sub(i + 1).min(3) as u32;
+        let (width, radius) = (2 + 2 * later, 4 + later);
         let points: Vec<(f64, f64)> = series.points.iter().copied().filter(|p| shown(p.1)).collect();
         chart
-            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(2)))
+            .draw_series(LineSeries::new(points.iter().copied(), colour.stroke_width(width)))
             .map_err(plot_error)?
             .label(&series.name)
-            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(2)));
-        chart.draw_series(points.iter().map(|&p| Circle::new(p, 4, colour.filled()))).map_err(plot_error)?;
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(width)));
+        chart.draw_series(points.iter().map(|&p| Circle::new(p, radius, colour.filled()))).map_err(plot_error)?;
     }
     chart
         .configure_series_labels()

@@ -66,7 +66,8 @@ impl Tensors {
             made = made.float(&format!("a/{name}"), &[value_heads, key, value], x);
         }
         made = made.float("a/t_c", &[value_heads, key, key], 0.0);
-        let identity = (0..value_heads * key * key).map(|i| if i % (key * key) % (key + 1) == 0 { 1f32 } else { 0.0 });
+        let identity =
+            (0..value_heads * key * key).map(|i| if (i % (key * key)).is_multiple_of(key + 1) { 1f32 } else { 0.0 });
         if let Some((_, bytes)) = made.tensors.get_mut("a/t_c") {
             *bytes = identity.flat_map(f32::to_le_bytes).collect();
         }

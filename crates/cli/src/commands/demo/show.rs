@@ -88,14 +88,11 @@ fn summary(report: &Report) -> String {
     );
     let differing: Vec<String> = report.questions.iter().enumerate().filter(|(_, r)| !r.agree).map(differs).collect();
     out += &if differing.is_empty() {
-        "No answer differs here. Splicing is not exact in a deep model: `seam eval` measures how often answers differ.\n".to_owned()
+        "No answer differs here.".to_owned()
     } else {
-        format!(
-            "They differ in {}.\nSplicing is not exact in a deep model: `seam eval` measures how often answers differ.\n",
-            differing.join("; ")
-        )
+        format!("They differ in {}.", differing.join("; "))
     };
-    out
+    out + "\n" + s.note + "\n"
 }
 
 fn differs((i, row): (usize, &Row)) -> String {
@@ -162,7 +159,7 @@ mod tests {
 
     #[test]
     fn agreement_claims_no_exactness() {
-        assert!(text(&report(vec![row("x", "x", 10.0)])).contains("not exact in a deep model"));
+        assert!(text(&report(vec![row("x", "x", 10.0)])).contains(super::super::NOTE));
     }
 
     #[test]
@@ -170,6 +167,7 @@ mod tests {
         let json = serde_json::to_value(report(vec![row("x", "x", 10.0)])).unwrap();
         assert_eq!(json["questions"][0]["agree"], true);
         assert_eq!(json["summary"]["computed_full"], 1000);
+        assert!(json["summary"]["note"].as_str().is_some_and(|n| n.contains("chosen")));
         assert_eq!(json["documents"][0]["entry_bytes"], 1 << 20);
     }
 

@@ -3,7 +3,9 @@
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-/// The built-in world: documents and questions of the evaluation set's kind, with names that no model has seen.
+/// The built-in world: the documents of prompt 429 (from 0) of the evaluation set of `tiny_qwen35`. "Who founded …" is that
+/// prompt's question; the set's generator made the others from the same documents. They were chosen by outcome: all are
+/// right in full, all but the last right spliced (cpu, seam 8).
 const BUILT_IN: &str = include_str!("../../../demo/world.json");
 
 /// Documents, and questions over them.
