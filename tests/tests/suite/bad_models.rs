@@ -166,3 +166,25 @@ fn shards_and_other_float_types_give_the_same_logits() {
     });
     assert_eq!(engine(&cpu(), widened.path(), &options()).score(&request, &[1]).expect("score"), expected);
 }
+
+/// A model that overflows: the request fails by name, nothing of it is cached, and no memory stays taken.
+#[test]
+fn non_finite_results_fail_the_request_and_are_never_cached() {
+    let dir = changed(&|_| {}, &|t| {
+        let (dtype, _, bytes) = t.get_mut("model.norm.weight").expect("tensor");
+        assert_eq!(*dtype, Dtype::F32);
+        bytes.chunks_exact_mut(4).for_each(|b| b.copy_from_slice(&3e38f32.to_le_bytes()));
+    });
+    for device in seam_tests::devices() {
+        let mut engine = engine(&device, dir.path(), &options());
+        for mode in [Mode::Full, Mode::Transition] {
+            let request = request(&[11, 40, 9], 320, mode, 8, 1);
+            let error = engine.answer(&request, &mut |_| {}).expect_err("must fail");
+            assert!(matches!(error, seam_engine::EngineError::NonFinite { .. }), "{mode}: {error}");
+        }
+        assert_eq!(engine.cache().device_tier().stats().entries, 0);
+        let memory = &engine.runner().memory;
+        let used = [&memory.kv_private, &memory.kv_shared, &memory.states, &memory.operators].map(|pool| pool.used());
+        assert_eq!(used, [0; 4]);
+    }
+}
