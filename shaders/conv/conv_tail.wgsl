@@ -26,31 +26,7 @@ struct Params {
 
 const TAIL: u32 = KERNEL - 1u;
 
-// Channel c of the input that the source at word `at` of the tables names.
-fn history(at: u32, c: u32) -> f32 {
-    let kind = tables[at];
-    let place = tables[at + 1u];
-    switch kind {
-        case SOURCE_ZERO: {
-            return 0.0;
-        }
-        case SOURCE_ROW: {
-            return x[place * p.channels + c];
-        }
-        case SOURCE_PRIVATE: {
-            return private_slab[place + c];
-        }
-        case SOURCE_SHARED: {
-            return shared0[place + c];
-        }
-        case SOURCE_SHARED + 1u: {
-            return shared1[place + c];
-        }
-        default: {
-            return shared2[place + c];
-        }
-    }
-}
+#include "shared/history.wgsl"
 
 @compute @workgroup_size(64)
 fn main(@builtin(global_invocation_id) id: vec3<u32>) {

@@ -26,7 +26,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> slab: array<f32>;
 
 const LANES: u32 = 64u;
-var<workgroup> partial: array<f32, LANES>;
+#include "shared/lane_sum.wgsl"
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -45,15 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = lane; d < p.head; d += LANES) {
         sum += k[start + d] * k[start + d];
     }
-    partial[lane] = sum;
-    for (var half = LANES / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            partial[lane] += partial[lane + half];
-        }
-    }
-    workgroupBarrier();
-    let scale = inverseSqrt(partial[0] / f32(p.head) + p.eps);
+    let scale = inverseSqrt(lane_sum(lane, sum) / f32(p.head) + p.eps);
 
     let key = tables[row + 5u] * 2u * width + h * p.head;
     let value = key + width;

@@ -27,7 +27,7 @@ struct Params {
 @group(0) @binding(5) var<storage, read_write> out: array<f32>;
 
 const LANES: u32 = 128u;
-var<workgroup> partial: array<f32, LANES>;
+#include "shared/lane_sum.wgsl"
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -41,15 +41,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = lane; d < p.width; d += LANES) {
         sum += x[start + d] * x[start + d];
     }
-    partial[lane] = sum;
-    for (var half = LANES / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            partial[lane] += partial[lane + half];
-        }
-    }
-    workgroupBarrier();
-    let scale = inverseSqrt(partial[0] / f32(p.width) + p.eps);
+    let scale = inverseSqrt(lane_sum(lane, sum) / f32(p.width) + p.eps);
     let one = select(0.0, 1.0, p.centred == 1u);
     let to = (r * p.groups + g) * p.width;
     for (var d = lane; d < p.width; d += LANES) {

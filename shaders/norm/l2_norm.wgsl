@@ -24,7 +24,7 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> x: array<f32>;
 
 const LANES: u32 = 64u;
-var<workgroup> partial: array<f32, LANES>;
+#include "shared/lane_sum.wgsl"
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -38,15 +38,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = lane; d < p.width; d += LANES) {
         sum += x[at + d] * x[at + d];
     }
-    partial[lane] = sum;
-    for (var half = LANES / 2u; half > 0u; half /= 2u) {
-        workgroupBarrier();
-        if (lane < half) {
-            partial[lane] += partial[lane + half];
-        }
-    }
-    workgroupBarrier();
-    let norm = inverseSqrt(partial[0] + p.eps);
+    let norm = inverseSqrt(lane_sum(lane, sum) + p.eps);
     let scale = select(1.0, p.scale, g < p.scaled);
     for (var d = lane; d < p.width; d += LANES) {
         x[at + d] = x[at + d] * norm * scale;

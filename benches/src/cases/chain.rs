@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use seam_algebra::oracle::{GatedDeltaRule, Oracle};
-use seam_algebra::{Inputs, Sizes};
+use seam_algebra::Family;
+use seam_algebra::families::GatedDeltaRule;
+use seam_algebra::{DecayKind, Inputs, Sizes};
 use seam_conformance::Check;
 use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION};
 use seam_device::{Buffer, BufferRange, Device};
@@ -65,7 +66,7 @@ pub(crate) fn inputs(random: &mut Random, sizes: Sizes) -> Inputs {
     let gate = |i: usize| f64::from((-rates[i % value_heads] * f64::from(random.real(0.3, 1.7))) as f32);
     let g = (0..tokens * value_heads).map(gate).collect();
     let beta = (0..tokens * value_heads).map(|_| f64::from(random.real(0.05, 0.95))).collect();
-    Inputs { sizes, q, k, v, g, beta, scale: 1.0 }
+    Inputs { g, beta, decay: DecayKind::Scalar, ..Inputs::new(sizes, q, k, v, 1.0) }
 }
 
 /// Rows as the kernel reads them: `[T, 2·H·K + HV·V]` and `[T, 2·HV]`.

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use seam_algebra::oracle::{GatedDeltaRule, Oracle};
+use seam_algebra::Family;
+use seam_algebra::families::GatedDeltaRule;
 use seam_algebra::{Operator, Transition, apply_heads};
 use seam_device::Device;
 use seam_kernels::tables::SHARED_SLABS;

@@ -74,6 +74,26 @@ pub enum AlgebraError {
         /// Tokens there are.
         tokens: usize,
     },
+    /// Inputs of another family: a layout or an array that this one does not have, or lacks.
+    #[error("{family}: {what}: expected {expected}, found {found}")]
+    Layout {
+        /// The family.
+        family: &'static str,
+        /// The array or the layout.
+        what: &'static str,
+        /// What the family asks for.
+        expected: String,
+        /// What was found.
+        found: String,
+    },
+    /// Text that is no case, or no line of a file of cases.
+    #[error("line {line}: {why}")]
+    Parse {
+        /// Line, from 1.
+        line: usize,
+        /// What is wrong with it.
+        why: String,
+    },
     /// No rotation of the cached state gives the state at the new position: the decays of a rotation pair differ, and a
     /// rotation does not commute with them. The segment must be computed again.
     #[error(

@@ -1,79 +1,60 @@
 //! The inputs of a recurrence and what a run of it gives.
 
 use crate::error::{AlgebraError, check_finite, check_length, check_log_gates, checked_size};
-use serde::{Deserialize, Serialize};
+use crate::family::DecayKind;
+use crate::sizes::Sizes;
 use std::ops::Range;
 
-/// Sizes of one run. Value head `j` reads key head `j / (value_heads / key_heads)`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Sizes {
-    /// T, may be 0.
-    pub tokens: usize,
+/// Over which heads an [`Extra`] runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Heads {
     /// H.
-    pub key_heads: usize,
-    /// HV, a multiple of H.
-    pub value_heads: usize,
-    /// K.
-    pub key_dim: usize,
-    /// V.
-    pub value_dim: usize,
+    Key,
+    /// HV.
+    Value,
 }
 
-impl Sizes {
-    /// Values in a state `[HV, K, V]`; saturates for sizes that [`Self::check`] refuses.
-    pub fn state_len(&self) -> usize {
-        self.value_heads.saturating_mul(self.key_dim).saturating_mul(self.value_dim)
-    }
-
-    /// Value heads per key head.
-    pub fn ratio(&self) -> usize {
-        self.value_heads / self.key_heads.max(1)
-    }
-
-    /// Whether the sizes are possible.
-    ///
-    /// # Errors
-    /// [`AlgebraError::Dimension`] for a size of 0 (tokens excepted), heads that do not divide, or products too large.
-    pub fn check(&self) -> Result<(), AlgebraError> {
-        let Self { tokens, key_heads, value_heads, key_dim, value_dim } = *self;
-        for (what, value) in
-            [("key_heads", key_heads), ("value_heads", value_heads), ("key_dim", key_dim), ("value_dim", value_dim)]
-        {
-            if value == 0 {
-                return Err(AlgebraError::Dimension { what, value, reason: "must be at least 1" });
-            }
-        }
-        if !value_heads.is_multiple_of(key_heads) {
-            return Err(AlgebraError::Dimension {
-                what: "value_heads",
-                value: value_heads,
-                reason: "must be a multiple of key_heads",
-            });
-        }
-        checked_size("q, k [T, H, K]", &[tokens, key_heads, key_dim])?;
-        checked_size("v [T, HV, V]", &[tokens, value_heads, value_dim])?;
-        checked_size("state [HV, K, V]", &[value_heads, key_dim, value_dim])?;
-        Ok(())
-    }
+/// An array of a family that has more inputs than [`Inputs`] names, `[T, H or HV, dim]`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Extra {
+    /// Its name in the family.
+    pub name: &'static str,
+    /// Its head axis.
+    pub heads: Heads,
+    /// Values a head and token.
+    pub dim: usize,
+    /// The value with which a token changes nothing (together with `k = v = g = beta = 0`); fills up shorter members of a
+    /// batch.
+    pub idle: f64,
+    /// The values.
+    pub values: Vec<f64>,
 }
 
-/// Inputs of a run, f64, row-major, token axis first.
+/// Inputs of a run, f64, row-major, token axis first. What a family does not have is left out by [`Inputs::new`].
 #[derive(Debug, Clone, PartialEq)]
 pub struct Inputs {
     /// The sizes that all the arrays follow.
     pub sizes: Sizes,
     /// Queries `[T, H, K]`.
     pub q: Vec<f64>,
-    /// Keys `[T, H, K]`.
+    /// Keys `[T·W, H, K]`.
     pub k: Vec<f64>,
-    /// Values `[T, HV, V]`.
+    /// Values `[T·W, HV, V]`.
     pub v: Vec<f64>,
-    /// Log-gates `[T, HV]`, natural log, each <= 0.
+    /// Log-gates, natural log, each <= 0, in the layout that [`Self::decay`] says.
     pub g: Vec<f64>,
-    /// Write strengths `[T, HV]`, usually in `[0, 2]`.
+    /// Write strengths `[T·W, HV]`, for a delta update usually in `[0, 2]`; empty where every write counts fully.
     pub beta: Vec<f64>,
     /// Factor of the outputs, usually `K^-0.5`.
     pub scale: f64,
+    /// Layout of [`Self::g`]: `none` empty, `fixed` `[HV]`, `scalar` `[T, HV]`, `diagonal` `[T, HV, K]`.
+    pub decay: DecayKind,
+    /// W, the writes a token makes one after the other; 1 in all but products of Householder steps.
+    pub writes: usize,
+    /// `D` `[HV]`, by which a token's last value is added to its output; empty where there is none.
+    pub skip: Vec<f64>,
+    /// Further arrays, of families that have them.
+    pub extras: Vec<Extra>,
 }
 
 /// Result of a run.
@@ -81,11 +62,25 @@ pub struct Inputs {
 pub struct Run {
     /// Outputs `[T, HV, V]`.
     pub o: Vec<f64>,
-    /// State after the last token `[HV, K, V]`.
+    /// State after the last token `[HV, K, V]` (further columns where the family has them).
     pub state: Vec<f64>,
 }
 
 impl Inputs {
+    /// Inputs without gates, write strengths, skip and extras, one write a token. The other fields are public:
+    ///
+    /// ```
+    /// use seam_algebra::{DecayKind, Inputs, Sizes};
+    /// let sizes = Sizes { tokens: 1, key_heads: 1, value_heads: 1, key_dim: 2, value_dim: 1 };
+    /// let plain = Inputs::new(sizes, vec![1.0, 0.0], vec![0.0, 1.0], vec![3.0], 1.0);
+    /// let gated = Inputs { g: vec![-0.5], beta: vec![0.9], decay: DecayKind::Scalar, ..plain };
+    /// assert!(gated.check().is_ok());
+    /// ```
+    pub fn new(sizes: Sizes, q: Vec<f64>, k: Vec<f64>, v: Vec<f64>, scale: f64) -> Self {
+        let (g, beta, skip, extras) = (vec![], vec![], vec![], vec![]);
+        Self { sizes, q, k, v, g, beta, scale, decay: DecayKind::None, writes: 1, skip, extras }
+    }
+
     /// Checks sizes, lengths and values.
     ///
     /// # Errors
@@ -93,17 +88,35 @@ impl Inputs {
     pub fn check(&self) -> Result<(), AlgebraError> {
         self.sizes.check()?;
         let s = self.sizes;
+        if self.writes == 0 {
+            return Err(AlgebraError::Dimension { what: "writes", value: 0, reason: "must be at least 1" });
+        }
+        checked_size("k [T·W, H, K]", &[s.tokens, self.writes, s.key_heads, s.key_dim])?;
+        checked_size("v [T·W, HV, V]", &[s.tokens, self.writes, s.value_heads, s.value_dim])?;
+        let rows = s.tokens * self.writes;
         for (what, values, len) in [
             ("q [T, H, K]", &self.q, s.tokens * s.key_heads * s.key_dim),
-            ("k [T, H, K]", &self.k, s.tokens * s.key_heads * s.key_dim),
-            ("v [T, HV, V]", &self.v, s.tokens * s.value_heads * s.value_dim),
-            ("beta [T, HV]", &self.beta, s.tokens * s.value_heads),
+            ("k [T·W, H, K]", &self.k, rows * s.key_heads * s.key_dim),
+            ("v [T·W, HV, V]", &self.v, rows * s.value_heads * s.value_dim),
+            ("beta [T·W, HV]", &self.beta, if self.beta.is_empty() { 0 } else { rows * s.value_heads }),
+            ("skip [HV]", &self.skip, if self.skip.is_empty() { 0 } else { s.value_heads }),
         ] {
             check_length(what, len, values.len())?;
             check_finite(what, values)?;
         }
-        check_length("g [T, HV]", s.tokens * s.value_heads, self.g.len())?;
-        check_log_gates("g [T, HV]", &self.g)?;
+        let what = match self.decay {
+            DecayKind::None => "g (without decay)",
+            DecayKind::Fixed => "g [HV]",
+            DecayKind::Scalar => "g [T, HV]",
+            DecayKind::Diagonal => "g [T, HV, K]",
+        };
+        check_length(what, self.decay.rows(s.tokens) * self.gate_row(), self.g.len())?;
+        check_log_gates(what, &self.g)?;
+        for extra in &self.extras {
+            let len = checked_size(extra.name, &[s.tokens, self.heads(extra.heads), extra.dim])?;
+            check_length(extra.name, len, extra.values.len())?;
+            check_finite(extra.name, &extra.values)?;
+        }
         check_finite("scale", std::slice::from_ref(&self.scale))
     }
 
@@ -133,30 +146,46 @@ impl Inputs {
 
     /// [`Self::slice`] of inputs that were checked, with a range that lies inside them.
     pub(crate) fn cut(&self, range: Range<usize>) -> Self {
-        let s = self.sizes;
+        let (s, w) = (self.sizes, self.writes);
         let cut = |x: &[f64], row: usize| x[range.start * row..range.end * row].to_vec();
+        let optional = |x: &[f64], row: usize| if x.is_empty() { vec![] } else { cut(x, row) };
         Self {
             sizes: Sizes { tokens: range.len(), ..s },
             q: cut(&self.q, s.key_heads * s.key_dim),
-            k: cut(&self.k, s.key_heads * s.key_dim),
-            v: cut(&self.v, s.value_heads * s.value_dim),
-            g: cut(&self.g, s.value_heads),
-            beta: cut(&self.beta, s.value_heads),
+            k: cut(&self.k, w * s.key_heads * s.key_dim),
+            v: cut(&self.v, w * s.value_heads * s.value_dim),
+            g: if self.decay == DecayKind::Fixed { self.g.clone() } else { cut(&self.g, self.gate_row()) },
+            beta: optional(&self.beta, w * s.value_heads),
             scale: self.scale,
+            decay: self.decay,
+            writes: w,
+            skip: self.skip.clone(),
+            extras: self
+                .extras
+                .iter()
+                .map(|e| Extra { values: cut(&e.values, self.heads(e.heads) * e.dim), ..e.clone() })
+                .collect(),
         }
     }
 
-    /// The tokens of `self`, then those of `next`; the scale is that of `self`.
+    /// The tokens of `self`, then those of `next`; scale and skip are those of `self`.
     ///
     /// # Errors
-    /// [`AlgebraError::ShapeMismatch`] when heads or dims differ.
+    /// [`AlgebraError::ShapeMismatch`] when heads, dims, layouts or the fixed gates differ.
     pub fn followed_by(&self, next: &Self) -> Result<Self, AlgebraError> {
-        let as_long = Sizes { tokens: self.sizes.tokens, ..next.sizes };
-        if as_long != self.sizes {
+        let kind = |x: &Self| {
+            let extras: Vec<_> = x.extras.iter().map(|e| (e.name, e.heads, e.dim)).collect();
+            (Sizes { tokens: 0, ..x.sizes }, x.decay, x.writes, extras)
+        };
+        // No token has no write strengths, whether the family has them or not.
+        let strengths = |x: &Self| x.beta.is_empty() && x.sizes.tokens > 0;
+        let fixed_differ = self.decay == DecayKind::Fixed && self.g != next.g;
+        let both = self.sizes.tokens > 0 && next.sizes.tokens > 0;
+        if kind(self) != kind(next) || fixed_differ || (both && strengths(self) != strengths(next)) {
             return Err(AlgebraError::ShapeMismatch {
                 what: "followed_by",
-                left: format!("{:?}", self.sizes),
-                right: format!("{:?}", next.sizes),
+                left: format!("{:?}", kind(self)),
+                right: format!("{:?}", kind(next)),
             });
         }
         let join = |a: &[f64], b: &[f64]| [a, b].concat();
@@ -165,18 +194,28 @@ impl Inputs {
             q: join(&self.q, &next.q),
             k: join(&self.k, &next.k),
             v: join(&self.v, &next.v),
-            g: join(&self.g, &next.g),
+            g: if self.decay == DecayKind::Fixed { self.g.clone() } else { join(&self.g, &next.g) },
             beta: join(&self.beta, &next.beta),
             scale: self.scale,
+            decay: self.decay,
+            writes: self.writes,
+            skip: self.skip.clone(),
+            extras: self
+                .extras
+                .iter()
+                .zip(&next.extras)
+                .map(|(a, b)| Extra { values: join(&a.values, &b.values), ..a.clone() })
+                .collect(),
         })
     }
 
-    /// The key row `[K]` that value head `hv` reads at token `t`.
+    /// The key row `[K]` that value head `hv` reads at write `row` (token `row` unless tokens write more than once, else
+    /// write `row mod W` of token `row / W`).
     ///
     /// # Panics
     /// Outside of the sizes, as any index does.
-    pub fn key(&self, t: usize, hv: usize) -> &[f64] {
-        &self.k[self.key_row(t, hv)]
+    pub fn key(&self, row: usize, hv: usize) -> &[f64] {
+        &self.k[self.key_row(row, hv)]
     }
 
     /// The query row `[K]` that value head `hv` reads at token `t`.
@@ -187,27 +226,94 @@ impl Inputs {
         &self.q[self.key_row(t, hv)]
     }
 
-    /// The value row `[V]` of value head `hv` at token `t`.
+    /// The value row `[V]` of value head `hv` at write `row`.
     ///
     /// # Panics
     /// As [`Self::key`].
-    pub fn value(&self, t: usize, hv: usize) -> &[f64] {
-        let row = (t * self.sizes.value_heads + hv) * self.sizes.value_dim;
+    pub fn value(&self, row: usize, hv: usize) -> &[f64] {
+        let row = (row * self.sizes.value_heads + hv) * self.sizes.value_dim;
         &self.v[row..row + self.sizes.value_dim]
+    }
+
+    /// The log-gate of key dim `i` of value head `hv` at token `t`, in any layout.
+    ///
+    /// # Panics
+    /// As [`Self::key`].
+    pub fn log_gate(&self, t: usize, hv: usize, i: usize) -> f64 {
+        let Sizes { value_heads, key_dim, .. } = self.sizes;
+        match self.decay {
+            DecayKind::None => 0.0,
+            DecayKind::Fixed => self.g[hv],
+            DecayKind::Scalar => self.g[t * value_heads + hv],
+            DecayKind::Diagonal => self.g[(t * value_heads + hv) * key_dim + i],
+        }
+    }
+
+    /// The write strength of value head `hv` at write `row`; 1 where the family has none.
+    ///
+    /// # Panics
+    /// As [`Self::key`].
+    pub fn strength(&self, row: usize, hv: usize) -> f64 {
+        if self.beta.is_empty() { 1.0 } else { self.beta[row * self.sizes.value_heads + hv] }
+    }
+
+    /// The extra array `name`, `[T, heads, dim]`.
+    ///
+    /// # Errors
+    /// [`AlgebraError::Layout`] when there is none of this name and shape.
+    pub fn extra(&self, name: &'static str, heads: Heads, dim: usize) -> Result<&Extra, AlgebraError> {
+        let is = |e: &&Extra| (e.name, e.heads, e.dim) == (name, heads, dim);
+        self.extras.iter().find(is).ok_or_else(|| AlgebraError::Layout {
+            family: "inputs",
+            what: name,
+            expected: format!("an extra array over the {heads:?} heads, {dim} values each"),
+            found: format!("{:?}", self.extras.iter().map(|e| (e.name, e.heads, e.dim)).collect::<Vec<_>>()),
+        })
+    }
+
+    /// The row `[dim]` of `extra` that value head `hv` reads at token `t`.
+    ///
+    /// # Panics
+    /// As [`Self::key`].
+    pub fn extra_row<'a>(&self, extra: &'a Extra, t: usize, hv: usize) -> &'a [f64] {
+        let head = match extra.heads {
+            Heads::Key => hv / self.sizes.ratio().max(1),
+            Heads::Value => hv,
+        };
+        let row = (t * self.heads(extra.heads) + head) * extra.dim;
+        &extra.values[row..row + extra.dim]
     }
 
     /// Rounds every number to the nearest f32, for a subject that computes in f32: the oracle then sees the very inputs
     /// that the subject sees.
     pub fn round_to_f32(&mut self) {
-        for array in [&mut self.q, &mut self.k, &mut self.v, &mut self.g, &mut self.beta] {
+        for array in [&mut self.q, &mut self.k, &mut self.v, &mut self.g, &mut self.beta, &mut self.skip] {
             round_to_f32(array);
         }
+        self.extras.iter_mut().for_each(|e| round_to_f32(&mut e.values));
         round_to_f32(std::slice::from_mut(&mut self.scale));
     }
 
-    fn key_row(&self, t: usize, hv: usize) -> Range<usize> {
+    /// Number of heads on an axis.
+    pub(crate) fn heads(&self, heads: Heads) -> usize {
+        match heads {
+            Heads::Key => self.sizes.key_heads,
+            Heads::Value => self.sizes.value_heads,
+        }
+    }
+
+    /// Log-gates a token (a whole segment, for a fixed decay).
+    pub(crate) fn gate_row(&self) -> usize {
+        match self.decay {
+            DecayKind::None => 0,
+            DecayKind::Fixed | DecayKind::Scalar => self.sizes.value_heads,
+            DecayKind::Diagonal => self.sizes.value_heads * self.sizes.key_dim,
+        }
+    }
+
+    fn key_row(&self, row: usize, hv: usize) -> Range<usize> {
         let head = hv / self.sizes.ratio().max(1);
-        let row = (t * self.sizes.key_heads + head) * self.sizes.key_dim;
+        let row = (row * self.sizes.key_heads + head) * self.sizes.key_dim;
         row..row + self.sizes.key_dim
     }
 }
@@ -223,27 +329,61 @@ mod tests {
 
     fn sample() -> Inputs {
         let sizes = Sizes { tokens: 3, key_heads: 1, value_heads: 2, key_dim: 2, value_dim: 1 };
-        Inputs {
-            sizes,
-            q: vec![0.5; 6],
-            k: (0..6).map(f64::from).collect(),
-            v: (0..6).map(f64::from).collect(),
-            g: vec![-0.1; 6],
-            beta: vec![0.5; 6],
-            scale: 0.7,
-        }
+        let count = |n: i32| (0..n).map(f64::from).collect::<Vec<_>>();
+        let plain = Inputs::new(sizes, vec![0.5; 6], count(6), count(6), 0.7);
+        Inputs { g: vec![-0.1; 6], beta: vec![0.5; 6], decay: DecayKind::Scalar, ..plain }
+    }
+
+    fn every_layout() -> Vec<Inputs> {
+        let (none, fixed) = (DecayKind::None, DecayKind::Fixed);
+        let extra = |heads, n: usize| Extra { name: "e", heads, dim: 2, idle: 0.0, values: vec![0.25; n] };
+        vec![
+            sample(),
+            Inputs { g: vec![], beta: vec![], decay: none, skip: vec![1.0, 2.0], ..sample() },
+            Inputs { g: vec![-0.1, -0.2], decay: fixed, ..sample() },
+            Inputs { g: (0..12).map(|i| -f64::from(i)).collect(), decay: DecayKind::Diagonal, ..sample() },
+            Inputs { extras: vec![extra(Heads::Key, 6), extra(Heads::Value, 12)], ..sample() },
+            Inputs { k: vec![0.5; 12], v: vec![1.0; 12], beta: vec![0.5; 12], writes: 2, ..sample() },
+        ]
     }
 
     #[test]
-    fn slices_join_to_the_whole() {
-        let x = sample();
-        for cut in 0..=3 {
-            let (a, b) = (x.slice(0..cut).unwrap(), x.slice(cut..3).unwrap());
-            assert_eq!(a.followed_by(&b).unwrap(), x);
+    fn slices_join_to_the_whole_in_every_layout() {
+        for x in every_layout() {
+            for cut in 0..=3 {
+                let (a, b) = (x.slice(0..cut).unwrap(), x.slice(cut..3).unwrap());
+                assert_eq!(a.followed_by(&b).unwrap(), x);
+            }
+            assert!(matches!(x.slice(2..4), Err(AlgebraError::TokenRange { .. })));
         }
+        let x = sample();
         assert_eq!(x.key(2, 1), [4.0, 5.0]);
         assert_eq!(x.value(2, 1), [5.0]);
-        assert!(matches!(x.slice(2..4), Err(AlgebraError::TokenRange { .. })));
+    }
+
+    #[test]
+    fn unlike_inputs_do_not_join() {
+        let all = every_layout();
+        for (i, j) in (0..all.len()).flat_map(|i| (0..all.len()).map(move |j| (i, j))) {
+            assert_eq!(all[i].followed_by(&all[j]).is_ok(), i == j, "{i} {j}");
+        }
+        let other_gates = Inputs { g: vec![-0.1, -0.3], ..all[2].clone() };
+        assert!(matches!(all[2].followed_by(&other_gates), Err(AlgebraError::ShapeMismatch { .. })));
+    }
+
+    #[test]
+    fn gates_are_read_in_every_layout() {
+        let all = every_layout();
+        assert_eq!(all[0].log_gate(2, 1, 0), -0.1);
+        assert_eq!(all[1].log_gate(2, 1, 1), 0.0);
+        assert_eq!(all[2].log_gate(2, 1, 0), -0.2);
+        assert_eq!(all[3].log_gate(1, 1, 1), -7.0);
+        assert_eq!((all[1].strength(2, 1), all[0].strength(2, 1)), (1.0, 0.5));
+        assert_eq!(all[4].extra_row(&all[4].extras[1], 2, 1), [0.25; 2]);
+        assert!(all[4].extra("e", Heads::Key, 2).is_ok());
+        for (x, heads, dim) in [(&all[0], Heads::Key, 2), (&all[4], Heads::Key, 3)] {
+            assert!(matches!(x.extra("e", heads, dim), Err(AlgebraError::Layout { .. })));
+        }
     }
 
     #[test]
@@ -256,10 +396,29 @@ mod tests {
         use AlgebraError::*;
         assert!(matches!(broken(&|x| x.g[1] = 0.1), PositiveLogGate { index: 1, .. }));
         assert!(matches!(broken(&|x| x.k[3] = f64::NAN), NonFinite { index: 3, .. }));
+        assert!(matches!(broken(&|x| x.q[3] = f64::INFINITY), NonFinite { index: 3, .. }));
+        assert!(matches!(broken(&|x| x.g[2] = f64::NEG_INFINITY), NonFinite { index: 2, .. }));
+        assert!(matches!(broken(&|x| x.scale = f64::NAN), NonFinite { .. }));
         assert!(matches!(broken(&|x| x.v.truncate(5)), Length { .. }));
+        assert!(matches!(broken(&|x| x.beta.truncate(5)), Length { .. }));
+        assert!(matches!(broken(&|x| x.skip = vec![1.0]), Length { .. }));
         assert!(matches!(broken(&|x| x.sizes.key_heads = 3), Dimension { .. }));
-        assert!(matches!(broken(&|x| x.sizes.key_heads = 0), Dimension { .. }));
+        for zero in [
+            |x: &mut Inputs| x.sizes.key_heads = 0,
+            |x: &mut Inputs| x.sizes.value_heads = 0,
+            |x: &mut Inputs| x.sizes.key_dim = 0,
+            |x: &mut Inputs| x.writes = 0,
+        ] {
+            assert!(matches!(broken(&zero), Dimension { value: 0, .. }));
+        }
         assert!(matches!(broken(&|x| x.sizes.tokens = usize::MAX), Dimension { .. }));
+        assert!(matches!(broken(&|x| x.writes = usize::MAX), Dimension { .. }));
+        for kind in [DecayKind::None, DecayKind::Fixed, DecayKind::Diagonal] {
+            assert!(matches!(broken(&|x| x.decay = kind), Length { .. }));
+        }
+        let extra = |values| Extra { name: "e", heads: Heads::Value, dim: 1, idle: 0.0, values };
+        assert!(matches!(broken(&|x| x.extras = vec![extra(vec![0.0; 5])]), Length { what: "e", .. }));
+        assert!(matches!(broken(&|x| x.extras = vec![extra(vec![f64::NAN; 6])]), NonFinite { what: "e", .. }));
         assert!(sample().check_with_state(&[0.0; 3]).is_err());
     }
 

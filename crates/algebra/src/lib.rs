@@ -2,17 +2,18 @@
 //!
 //! **What it is.** A segment of tokens acts on a recurrent state as an affine map `h -> T·h + S`, its *operator*
 //! ([`Operator`]). Operators compose, so a segment can be computed once and used anywhere. This crate holds the operator
-//! and its representations, sequential oracles ([`oracle`]), re-rotation ([`rerotate`]), hard inputs as proptest
-//! strategies ([`strategy`]) and a harness that holds any implementation to the laws ([`laws`]): the oracle itself, a CPU
-//! kernel, a GPU kernel, a kernel of your own.
+//! and its representations, the families of recurrences with their sequential oracles ([`families`]; a new one is a file,
+//! see [`family`]), re-rotation ([`rerotate`]), the convolution before a recurrence ([`conv`]), states with a log-scale
+//! ([`log_scale`]), hard inputs as proptest strategies ([`strategy`]) and a harness that holds any implementation to the
+//! laws ([`laws`]): the oracle itself, a CPU kernel, a GPU kernel, a recurrence of your own.
 //!
 //! **What it is not.** It is not fast, knows no device and no model, and keeps no cache. Nothing here runs in a request.
 //!
 //! ```
 //! use seam_algebra::laws::{self, Law, Options, OracleSubject};
-//! use seam_algebra::oracle::{GatedDeltaRule, Oracle};
+//! use seam_algebra::families::GatedDeltaRule;
 //! use seam_algebra::strategy::{Case, Kind, Rounding};
-//! use seam_algebra::{apply_heads, compose_heads};
+//! use seam_algebra::{Family, apply_heads, compose_heads};
 //!
 //! // 40 tokens of hard inputs, cut at token 13: the operators of the parts compose to what the whole does.
 //! let case = Case { seed: 1, kind: Kind::Anything, tokens: 40, key_heads: 1, ratio: 2, key_dim: 8, value_dim: 4 };
@@ -37,20 +38,34 @@
 #![forbid(unsafe_code)]
 
 mod absence;
+pub mod conv;
 mod error;
+pub mod families;
+pub mod family;
+pub mod gates;
+#[cfg(test)]
+mod golden;
 mod inputs;
 pub mod laws;
+pub mod log_scale;
 mod matrix;
 mod operator;
-pub mod oracle;
 pub mod rerotate;
 mod rng;
+mod sizes;
+mod skeleton;
+mod stack;
+pub mod storage;
 pub mod strategy;
 mod transition;
 
 pub use absence::{Absence, Checked, Excess};
 pub use error::AlgebraError;
-pub use inputs::{Inputs, Run, Sizes, round_to_f32};
+pub use family::{DecayKind, Family, UpdateKind};
+pub use inputs::{Extra, Heads, Inputs, Run, round_to_f32};
 pub use matrix::{frobenius, spectral_norm};
 pub use operator::{Operator, apply_heads, compose_heads};
+pub use sizes::Sizes;
+pub use stack::{stack, unstack};
+pub use storage::StorageError;
 pub use transition::Transition;

@@ -12,6 +12,7 @@ pub struct Operator {
     value_dim: usize,
     transition: Transition,
     state: Vec<f64>,
+    log_scaled: bool,
 }
 
 impl Operator {
@@ -35,7 +36,18 @@ impl Operator {
         check_length("state [K, V]", size, state.len())?;
         check_finite("state", &state)?;
         transition.check(key_dim)?;
-        Ok(Self { key_dim, value_dim, transition, state })
+        Ok(Self { key_dim, value_dim, transition, state, log_scaled: false })
+    }
+
+    /// The same operator, its state's last column read as a log-scale (see [`crate::log_scale`]): it composes and applies
+    /// by the law of scaled states.
+    pub fn log_scaled(self) -> Self {
+        Self { log_scaled: true, ..self }
+    }
+
+    /// Whether the last column of the state is a log-scale.
+    pub fn is_log_scaled(&self) -> bool {
+        self.log_scaled
     }
 
     /// `(I, 0)`.
@@ -72,9 +84,27 @@ impl Operator {
         self.transition.norm(self.key_dim)
     }
 
-    /// `‖S‖_F`.
+    /// `‖S‖_F`, without the log-scale where there is one.
     pub fn state_norm(&self) -> f64 {
-        frobenius(&self.state)
+        self.norm_of(&self.state)
+    }
+
+    fn norm_of(&self, state: &[f64]) -> f64 {
+        if !self.log_scaled {
+            return frobenius(state);
+        }
+        let rows = state.chunks_exact(self.value_dim);
+        frobenius(&rows.flat_map(|row| &row[..row.len() - 1]).copied().collect::<Vec<_>>())
+    }
+
+    /// `T·h + S`, or what the law of scaled states makes of it.
+    fn combine(&self, h: &[f64]) -> Vec<f64> {
+        if self.log_scaled {
+            return crate::log_scale::apply(&self.transition, &self.state, h, self.key_dim, self.value_dim);
+        }
+        let mut out = self.transition.times(h, self.key_dim, self.value_dim);
+        out.iter_mut().zip(&self.state).for_each(|(a, b)| *a += b);
+        out
     }
 
     /// `(T2, S2)∘(T1, S1) = (T2·T1, T2·S1 + S2)`: first `earlier`, then `later`.
@@ -88,8 +118,7 @@ impl Operator {
     pub fn compose(later: &Self, earlier: &Self) -> Result<Checked<Self>, AlgebraError> {
         later.same_shape(earlier, "compose")?;
         let (k, v) = (later.key_dim, later.value_dim);
-        let mut state = later.transition.times(&earlier.state, k, v);
-        state.iter_mut().zip(&later.state).for_each(|(a, b)| *a += b);
+        let state = later.combine(&earlier.state);
         check_finite("composed state", &state)?;
         let excess = match &later.transition {
             Transition::Absent(a) => a.excess(earlier.state_norm()),
@@ -106,10 +135,11 @@ impl Operator {
                     })
                     .fold(f64::MAX, f64::min);
                 let norm = later.transition_norm() * earlier.transition_norm();
-                Transition::Absent(Absence::new(norm, frobenius(&state), bound)?)
+                Transition::Absent(Absence::new(norm, later.norm_of(&state), bound)?)
             }
         };
-        Ok(Checked { value: Self::new(k, v, transition, state)?, excess })
+        let value = Self { log_scaled: later.log_scaled, ..Self::new(k, v, transition, state)? };
+        Ok(Checked { value, excess })
     }
 
     /// `T·h + S` for h `[K, V]`. An absent `T` gives `S`; `excess` reports when `h` is too large for its bound.
@@ -119,32 +149,39 @@ impl Operator {
     pub fn apply(&self, h: &[f64]) -> Result<Checked<Vec<f64>>, AlgebraError> {
         check_length("incoming state [K, V]", self.state.len(), h.len())?;
         check_finite("incoming state", h)?;
-        let mut out = self.transition.times(h, self.key_dim, self.value_dim);
-        out.iter_mut().zip(&self.state).for_each(|(a, b)| *a += b);
+        let out = self.combine(h);
         check_finite("applied state", &out)?;
         let excess = match &self.transition {
-            Transition::Absent(a) => a.excess(frobenius(h)),
+            Transition::Absent(a) => a.excess(self.norm_of(h)),
             _ => None,
         };
         Ok(Checked { value: out, excess })
     }
 
     /// The same operator with `T` dropped, if `‖T‖₂·head_norm <= bound·‖S‖_F` allows it; `None` if it does not.
-    /// `head_norm` is the usual norm of this head's incoming states.
+    /// `head_norm` is the usual norm of this head's incoming states. A log-scaled operator is never dropped: its norms are
+    /// in units of their own, and its `T` is one number.
     ///
     /// # Errors
     /// A norm or bound that is negative or not finite.
     pub fn without_transition(&self, head_norm: f64, bound: f64) -> Result<Option<Self>, AlgebraError> {
         check_norm("usual state norm of the head", head_norm)?;
+        if self.log_scaled {
+            return Ok(None);
+        }
         let absence = Absence::new(self.transition_norm(), self.state_norm(), bound)?;
         Ok(absence.allows(head_norm).then(|| Self { transition: Transition::Absent(absence), ..self.clone() }))
     }
 
     fn same_shape(&self, other: &Self, what: &'static str) -> Result<(), AlgebraError> {
-        if (self.key_dim, self.value_dim) == (other.key_dim, other.value_dim) {
+        let kind = |o: &Self| (o.key_dim, o.value_dim, o.log_scaled);
+        if kind(self) == kind(other) {
             return Ok(());
         }
-        let shape = |o: &Self| format!("[K {}, V {}]", o.key_dim, o.value_dim);
+        let shape = |o: &Self| {
+            let scaled = if o.log_scaled { ", log-scaled" } else { "" };
+            format!("[K {}, V {}{scaled}]", o.key_dim, o.value_dim)
+        };
         Err(AlgebraError::ShapeMismatch { what, left: shape(self), right: shape(other) })
     }
 }

@@ -119,6 +119,12 @@ impl Rotation {
             self.refuse(operator.transition(), decay, delta)?;
         }
         self.rotate(&mut state, k, v, delta)?;
+        if operator.is_log_scaled() {
+            // The log-scale is no key dim's and does not turn.
+            let last = |x: &[f64]| x.last().copied().unwrap_or_default();
+            let rows = state.chunks_exact_mut(v).zip(operator.state().chunks_exact(v));
+            rows.for_each(|(row, old)| row[v - 1] = last(old));
+        }
         let transition = match operator.transition() {
             Transition::Dense { matrix } => {
                 // R T Rᵀ = R (R Tᵀ)ᵀ.
@@ -130,7 +136,8 @@ impl Rotation {
             }
             commuting => commuting.clone(),
         };
-        Operator::new(k, v, transition, state)
+        let moved = Operator::new(k, v, transition, state)?;
+        Ok(if operator.is_log_scaled() { moved.log_scaled() } else { moved })
     }
 
     fn refuse(&self, t: &Transition, decay: Decay, delta: i64) -> Result<(), AlgebraError> {

@@ -1,11 +1,15 @@
 //! Hard inputs as proptest strategies. A case is a seed, sizes and a kind; the arrays are made from them.
 
-use crate::inputs::{Inputs, Sizes, round_to_f32};
+use crate::families::GatedDeltaRule;
+use crate::family::{DecayKind, Family};
+use crate::inputs::Inputs;
 use crate::rng::{Rng, normalise};
+use crate::sizes::Sizes;
 use proptest::prelude::*;
 use proptest::sample::select;
 use serde::{Deserialize, Serialize};
-use std::fmt;
+
+mod text;
 
 /// Lengths around the borders of chunks of 2, 8, 16, 64 and 128 tokens.
 pub const BORDER_LENGTHS: [usize; 15] = [0, 1, 2, 3, 7, 15, 16, 17, 63, 64, 65, 127, 128, 129, 300];
@@ -165,16 +169,6 @@ pub struct Case {
     pub value_dim: usize,
 }
 
-impl fmt::Display for Case {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { seed, kind, tokens, key_heads, ratio, key_dim, value_dim } = self;
-        write!(
-            f,
-            "Case {{ seed: {seed:#x}, kind: Kind::{kind:?}, tokens: {tokens}, key_heads: {key_heads}, ratio: {ratio}, key_dim: {key_dim}, value_dim: {value_dim} }}"
-        )
-    }
-}
-
 impl Case {
     /// The sizes of the arrays.
     pub fn sizes(&self) -> Sizes {
@@ -192,51 +186,77 @@ impl Case {
         Rng::new(Rng::new(self.seed ^ salt).next_u64())
     }
 
-    /// The inputs, and a start state `[HV, K, V]` of the size of the values; one case in four starts from zero.
+    /// The inputs of the gated delta rule, and a start state `[HV, K, V]`; other families: [`Family::inputs`].
     pub fn inputs(&self, rounding: Rounding) -> (Inputs, Vec<f64>) {
+        GatedDeltaRule.inputs(self, rounding)
+    }
+
+    /// Hard inputs of a shape, and a start state `[HV, K, columns]` of the size of the values; one case in four starts from
+    /// zero. Nothing is rounded.
+    pub(crate) fn draw(&self, shape: &Shape) -> (Inputs, Vec<f64>) {
         let mut rng = Rng::new(self.seed);
-        let sizes = self.sizes();
+        let Shape { sizes, columns, decay, strength, writes } = *shape;
         let Sizes { tokens, key_heads, value_heads, key_dim, value_dim } = sizes;
-        let mut x = Inputs {
-            sizes,
-            q: Vec::with_capacity(tokens * key_heads * key_dim),
-            k: Vec::with_capacity(tokens * key_heads * key_dim),
-            v: Vec::with_capacity(tokens * value_heads * value_dim),
-            g: Vec::with_capacity(tokens * value_heads),
-            beta: Vec::with_capacity(tokens * value_heads),
-            scale: (key_dim.max(1) as f64).sqrt().recip(),
-        };
+        let ratio = sizes.ratio();
+        let scale = (key_dim.max(1) as f64).sqrt().recip();
+        let mut x = Inputs { decay, writes, ..Inputs::new(sizes, vec![], vec![], vec![], scale) };
         let start_from_zero = rng.chance(0.25);
         let size = self.kind.value_size(&mut rng) / x.scale.recip();
-        let mut s0: Vec<f64> =
-            (0..sizes.state_len()).map(|_| if start_from_zero { 0.0 } else { size * rng.normal() }).collect();
-        let rates: Vec<f64> = (0..value_heads).map(|_| rng.power(-3.0, 0.7)).collect();
+        let state_len = Sizes { value_dim: columns, ..sizes }.state_len();
+        let mut s0: Vec<f64> = (0..state_len).map(|_| size * rng.normal()).collect();
+        if start_from_zero {
+            s0.fill(0.0);
+        }
+        // Log-gates a value head and token.
+        let gates = if decay == DecayKind::Diagonal { key_dim } else { 1 };
+        let rates: Vec<f64> = (0..value_heads * gates).map(|_| rng.power(-3.0, 0.7)).collect();
         let pools: Vec<[Vec<f64>; 2]> =
             (0..key_heads).map(|_| [rng.direction(key_dim), rng.direction(key_dim)]).collect();
-        for _ in 0..tokens {
-            let kind = match self.kind {
-                Kind::Anything => Kind::ALL[rng.up_to(Kind::ALL.len() - 2)],
-                kind => kind,
-            };
-            let size = kind.value_size(&mut rng);
-            for pool in &pools {
+        let token_kind = |rng: &mut Rng| match self.kind {
+            Kind::Anything => Kind::ALL[rng.up_to(Kind::ALL.len() - 2)],
+            kind => kind,
+        };
+        if decay == DecayKind::Fixed {
+            x.g = rates.iter().map(|&rate| token_kind(&mut rng).log_gate(&mut rng, rate)).collect();
+        }
+        let every_token = matches!(decay, DecayKind::Scalar | DecayKind::Diagonal);
+        for row in 0..tokens * writes {
+            let kind = token_kind(&mut rng);
+            let (size, last) = (kind.value_size(&mut rng), row % writes == writes - 1);
+            for (head, pool) in pools.iter().enumerate() {
                 let key = kind.key(&mut rng, key_dim, pool);
                 let norm: f64 = key.iter().map(|k| k * k).sum::<f64>().max(1.0);
                 x.k.extend(key);
-                x.q.extend(rng.direction(key_dim));
-                for _ in 0..self.ratio {
-                    x.beta.push(kind.beta(&mut rng) / norm);
-                    x.g.push(kind.log_gate(&mut rng, rates[x.g.len() % value_heads]));
+                if last {
+                    x.q.extend(rng.direction(key_dim));
+                }
+                for hv in head * ratio..(head + 1) * ratio {
+                    let beta = kind.beta(&mut rng) / norm;
+                    if strength {
+                        x.beta.push(beta);
+                    }
+                    if every_token && last {
+                        let rates = &rates[hv * gates..(hv + 1) * gates];
+                        x.g.extend(rates.iter().map(|&rate| kind.log_gate(&mut rng, rate)));
+                    }
                     x.v.extend((0..value_dim).map(|_| size * rng.normal()));
                 }
             }
         }
-        if rounding == Rounding::F32 {
-            x.round_to_f32();
-            round_to_f32(&mut s0);
-        }
         (x, s0)
     }
+}
+
+/// What [`Case::draw`] is to draw.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) sizes: Sizes,
+    /// Columns of the state.
+    pub(crate) columns: usize,
+    pub(crate) decay: DecayKind,
+    /// Whether writes have a strength.
+    pub(crate) strength: bool,
+    pub(crate) writes: usize,
 }
 
 /// What cases a strategy draws.
@@ -358,13 +378,5 @@ mod tests {
         for border in [0, 1, 16, 63, 64, 65] {
             assert!(drawn.iter().any(|c| c.tokens == border), "length {border} never drawn");
         }
-    }
-
-    #[test]
-    fn prints_as_the_expression_that_makes_it() {
-        assert_eq!(
-            case(Kind::ZeroKeys, 255).to_string(),
-            "Case { seed: 0xff, kind: Kind::ZeroKeys, tokens: 40, key_heads: 2, ratio: 3, key_dim: 12, value_dim: 8 }"
-        );
     }
 }

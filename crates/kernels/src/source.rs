@@ -12,6 +12,8 @@ macro_rules! files {
 }
 
 files![
+    "shared/history.wgsl",
+    "shared/lane_sum.wgsl",
     "shared/math.wgsl",
     "shared/tables.wgsl",
     "attention/attention.wgsl",

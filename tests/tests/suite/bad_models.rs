@@ -12,19 +12,15 @@ use serde_json::{Value, json};
 
 const MODEL: &str = "qwen3_5_dense_tied";
 
+/// dtype, shape and bytes by name.
+type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+
 /// A copy of the model with a change to its config and to its tensors (name → dtype, shape, bytes).
-fn changed(
-    config: &dyn Fn(&mut Value),
-    tensors: &dyn Fn(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>),
-) -> tempfile::TempDir {
+fn changed(config: &dyn Fn(&mut Value), tensors: &dyn Fn(&mut Tensors)) -> tempfile::TempDir {
     changed_model(MODEL, config, tensors)
 }
 
-fn changed_model(
-    model: &str,
-    config: &dyn Fn(&mut Value),
-    tensors: &dyn Fn(&mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>),
-) -> tempfile::TempDir {
+fn changed_model(model: &str, config: &dyn Fn(&mut Value), tensors: &dyn Fn(&mut Tensors)) -> tempfile::TempDir {
     let dir = tempfile::tempdir().expect("temporary folder");
     let text = std::fs::read_to_string(fixture(model).join("config.json")).expect("config");
     let mut value: Value = serde_json::from_str(&text).expect("config");
@@ -42,7 +38,7 @@ fn changed_model(
     dir
 }
 
-fn write(tensors: &BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>, dir: &Path, name: &str) {
+fn write(tensors: &Tensors, dir: &Path, name: &str) {
     let views: HashMap<&String, TensorView<'_>> = tensors
         .iter()
         .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).expect("view")))
@@ -92,7 +88,7 @@ fn a_broken_tensor_is_named() {
 
 #[test]
 fn an_impossible_config_is_named() {
-    let kept = |_: &mut BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>| {};
+    let kept = |_: &mut Tensors| {};
     for (key, value) in [
         ("hidden_size", json!(0)),
         ("hidden_size", json!(1u64 << 40)),

@@ -228,7 +228,39 @@ fn check_and_laws_report_every_item() {
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let json = ran.json();
     assert_eq!((&json["passed"], &json["seed"]), (&true.into(), &5.into()));
-    assert_eq!(json["laws"].as_array().map(Vec::len), Some(11));
+    assert_eq!(json["laws"].as_array().map(Vec::len), Some(13));
+}
+
+#[test]
+fn laws_of_families_are_one_document_and_one_picture() {
+    let dir = TempDir::new().expect("folder");
+    let svg = dir.path().join("laws.svg");
+    let ran = seam(&["laws", "--family", "retnet,kda", "--cases", "6", "--json", "--svg", text(&svg)]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    let json = ran.json();
+    assert_eq!((&json["passed"], &json["cases"], &json["device"]), (&true.into(), &6.into(), &Value::Null));
+    let families = json["families"].as_array().expect("families");
+    let said: Vec<_> = families.iter().map(|f| (f["family"].as_str(), f["says"].as_str())).collect();
+    let expected = [("retnet", "exact with re-rotation"), ("kda", "exact with conv warm-up of 3 tokens")];
+    assert_eq!(said, expected.map(|(family, says)| (Some(family), Some(says))));
+    assert!(families[1]["rerotation"]["impossible"]["because"].as_str().is_some_and(|why| why.contains("recompute")));
+    let rows = json["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2 * 13);
+    for row in rows {
+        let report = &row["report"];
+        assert!(report["worst_error"].as_f64() <= report["tolerance"].as_f64(), "{row:#}");
+        let silent = row["verdict"]["silent"].is_object();
+        assert!(if silent { report["cases"] == 0 } else { report["cases"].as_u64() > Some(0) }, "{row:#}");
+    }
+    let silent: Vec<_> = rows.iter().filter(|row| row["verdict"]["silent"].is_object()).collect();
+    assert_eq!(silent.len(), 1, "only the convolution says nothing, and only about retnet: {silent:#?}");
+    let picture = std::fs::read_to_string(&svg).expect("the picture");
+    assert!(picture.starts_with("<svg") && picture.contains("retnet") && picture.contains("rerotation"));
+
+    let ran = seam(&["laws", "--family", "kda", "--cases", "2", "--max-len", "9", "--device", "cpu"]);
+    assert_eq!(ran.code, Some(0), "{}", ran.err);
+    assert!(ran.out.contains("no kernel for this family on cpu yet"), "{}", ran.out);
+    assert_eq!(seam(&["laws", "--family", "list", "--json"]).json()[1]["name"], "retnet");
 }
 
 #[test]
@@ -278,6 +310,7 @@ fn bad_input_is_named() {
         (own(&["ask", "--model", &model, "--question", " "]), 2, "the question is empty"),
         (own(&["ask", "--model", &model, "--question", "q", "--device", "tpu"]), 2, "tpu"),
         (own(&["laws", "--device", "wgpu:no such adapter"]), 1, "no such adapter"),
+        (own(&["laws", "--family", "kda,lstm"]), 2, "unknown family \"lstm\": expected all, list, or some of"),
         (own(&["eval", "--model", &model, "--set", &absent]), 1, "absent.txt"),
         (own(&["eval", "--model", &model, "--set", &good]), 1, "line 1"),
         (own(&["eval", "--model", &model, "--set", &other_set, "--seams", "x"]), 2, "--seams"),

@@ -1,10 +1,11 @@
 //! Subjects that are wrong on purpose: each must fail the laws that its defect breaks, or those laws check nothing.
 
 use super::subject::{ChainStep, Limits, OracleSubject, Subject, SubjectError};
-use super::{Law, Options, check, run_laws};
-use crate::inputs::{Inputs, Run, Sizes};
+use super::{Law, Options, Regression, check, regressions, run_laws};
+use crate::inputs::{Inputs, Run};
 use crate::matrix::transpose;
 use crate::operator::Operator;
+use crate::sizes::Sizes;
 use crate::strategy::{Case, Kind};
 use crate::transition::Transition;
 
@@ -32,11 +33,21 @@ enum Mutation {
     InterleavedHeads,
     /// Beta above 1 is cut to 1.
     ClampedBeta,
+    /// The last key dim is left out, as by a kernel whose tiles do not cover K.
+    ShortKeys,
     /// The start state is lost when there are no tokens.
     EmptyRunForgets,
 }
 
 struct Mutant(Mutation, OracleSubject);
+
+/// Keys and queries without their last dim.
+fn short_keys(x: &Inputs) -> Inputs {
+    let mut x = x.clone();
+    let dim = x.sizes.key_dim;
+    x.k.iter_mut().chain(&mut x.q).skip(dim - 1).step_by(dim).for_each(|x| *x = 0.0);
+    x
+}
 
 fn mutant(mutation: Mutation) -> Mutant {
     Mutant(mutation, OracleSubject::default())
@@ -103,6 +114,7 @@ impl Subject for Mutant {
                 x.beta.iter_mut().for_each(|b| *b = b.min(1.0));
                 self.1.run(&x, s0)
             }
+            Mutation::ShortKeys => self.1.run(&short_keys(x), s0),
             Mutation::EmptyRunForgets if x.sizes.tokens == 0 => self.1.run(x, &vec![0.0; s0.len()]),
             _ => self.1.run(x, s0),
         }
@@ -110,7 +122,8 @@ impl Subject for Mutant {
 
     fn operator(&mut self, x: &Inputs, first: usize) -> Result<Vec<Operator>, SubjectError> {
         let first = if self.0 == Mutation::SeamCountedTwice { 0 } else { first };
-        let mut heads = self.1.operator(x, first)?;
+        let short = if self.0 == Mutation::ShortKeys { short_keys(x) } else { x.clone() };
+        let mut heads = self.1.operator(&short, first)?;
         for op in &mut heads {
             let k = op.key_dim();
             *op = match self.0 {
@@ -173,7 +186,7 @@ fn failing(mutation: Mutation) -> Vec<Law> {
 #[test]
 fn every_defect_fails_the_laws_it_breaks() {
     use Law::*;
-    let expected: [(Mutation, &[Law]); 12] = [
+    let expected: [(Mutation, &[Law]); 13] = [
         (
             Mutation::TransitionOne,
             &[Operator, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
@@ -186,7 +199,8 @@ fn every_defect_fails_the_laws_it_breaks() {
             Mutation::Growing,
             &[Operator, Identity, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
         ),
-        (Mutation::SeamCountedTwice, &[Operator, Identity, SplitInvariance, Chain]),
+        (Mutation::SeamCountedTwice, &[Operator, Identity, SplitInvariance, Chain, Convolution]),
+        (Mutation::ShortKeys, &[Oracle, Operator, ShortLengths, Rerotation]),
         (Mutation::LeakingBatch, &[Batch]),
         (Mutation::RoundedChain, &[Identity, SplitInvariance, ApplyCompose, OrderSensitivity, Chain]),
         (Mutation::InterleavedHeads, &[Oracle, ShortLengths]),
@@ -200,6 +214,24 @@ fn every_defect_fails_the_laws_it_breaks() {
     }
     let caught = |law: &Law| expected.iter().any(|(_, laws)| laws.contains(law));
     assert!(Law::ALL.iter().all(caught), "a law that no defect fails checks nothing");
+}
+
+/// A failure prints as a test and as a line to keep, and both say the same.
+#[test]
+fn a_failure_prints_as_a_test_and_as_a_line_to_keep() {
+    let mut subject = mutant(Mutation::ClampedBeta);
+    let report = run_laws(&mut subject, &OPTIONS, &mut |_, _| ()).remove(0);
+    let kept = Regression::of_failure("gated_delta_rule", &report).unwrap();
+    let again = regressions(&format!("{kept} # beta above 1 was cut")).unwrap();
+    assert_eq!(again, std::slice::from_ref(&kept));
+    assert!(!kept.check(&mut subject).unwrap().holds());
+    assert!(kept.check(&mut OracleSubject::default()).unwrap().holds());
+    let test = report.test().unwrap();
+    assert!(test.starts_with(&format!("#[test]\nfn oracle_{:#x}() {{\n", kept.case.seed)), "{test}");
+    assert!(test.contains(&format!("check(Law::Oracle, &mut subject, &{})", kept.case)), "{test}");
+    assert!(test.contains("let mut subject = subject();") && test.contains("// mutant/ClampedBeta: "), "{test}");
+    let fine = run_laws(&mut OracleSubject::default(), &OPTIONS, &mut |_, _| ()).remove(0);
+    assert!(fine.test().is_none() && Regression::of_failure("gated_delta_rule", &fine).is_none());
 }
 
 #[test]

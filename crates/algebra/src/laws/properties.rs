@@ -1,16 +1,17 @@
 //! The laws themselves: each takes a case apart, asks the subject and measures.
 
 use super::Law;
-use super::measure::{Measured, Reference, operator_errors, relative_error};
+use super::measure::{Measured, Reference, Space, operator_errors, relative_error};
 use super::subject::{ChainStep, Subject, SubjectError, Tolerances};
-use crate::inputs::{Inputs, Run, Sizes};
-use crate::matrix::distance;
+use crate::family::{DecayKind, Family, UpdateKind};
+use crate::inputs::{Inputs, Run};
 use crate::operator::{Operator, apply_heads};
-use crate::oracle::Oracle;
+use crate::sizes::Sizes;
 use crate::strategy::{Case, Kind};
 
-/// Swapping two segments must move the oracle's state by at least this share, or the case says nothing about order.
-const VISIBLE: f64 = 1e-3;
+/// A mistake (two segments swapped, a wrong tail) must move the oracle's state by at least this share, or the case says
+/// nothing about it.
+pub(super) const VISIBLE: f64 = 1e-3;
 
 /// Holds `subject` against one law on one case.
 ///
@@ -18,28 +19,16 @@ const VISIBLE: f64 = 1e-3;
 /// [`SubjectError::NotApplicable`] when the law says nothing about the case or the subject does not do it; any other error
 /// is a failure of the subject.
 pub fn check(law: Law, subject: &mut dyn Subject, case: &Case) -> Result<Measured, SubjectError> {
-    let limits = subject.limits();
+    if let Some(why) = law.silent_on(subject.family()) {
+        return Err(SubjectError::NotApplicable { why: why.into() });
+    }
     let case = match law {
         // Order can only be seen where two segments are there and something is written.
         Law::OrderSensitivity => Case { kind: Kind::Typical, tokens: case.tokens.max(2), ..*case },
+        Law::Convolution => Case { tokens: case.tokens.max(super::warm_up::tokens(subject.family())), ..*case },
         _ => *case,
     };
-    if case.tokens > limits.max_tokens {
-        return Err(SubjectError::NotApplicable {
-            why: format!("{} tokens, at most {}", case.tokens, limits.max_tokens),
-        });
-    }
-    case.sizes().check()?;
-    let (x, s0) = case.inputs(limits.rounding);
-    let mut c = Check {
-        oracle: subject.oracle(),
-        subject,
-        tolerances: limits.tolerances,
-        case,
-        x,
-        s0,
-        worst: Measured::NOTHING,
-    };
+    let mut c = Check::new(subject, &case)?;
     match law {
         Law::Oracle => c.oracle_agreement(),
         Law::Operator => c.operator_agreement(),
@@ -52,43 +41,69 @@ pub fn check(law: Law, subject: &mut dyn Subject, case: &Case) -> Result<Measure
         Law::Contraction => c.contraction(),
         Law::Batch => c.batch(),
         Law::Chain => c.chain(),
+        Law::Convolution => c.convolution(None).map(|_| ()),
+        Law::Rerotation => c.rerotation(),
     }?;
     Ok(c.worst)
 }
 
-struct Check<'a> {
-    subject: &'a mut dyn Subject,
-    oracle: &'static dyn Oracle,
-    tolerances: Tolerances,
-    case: Case,
-    x: Inputs,
-    s0: Vec<f64>,
-    worst: Measured,
+/// A subject with a case, and the worst error so far.
+pub(super) struct Check<'a> {
+    pub(super) subject: &'a mut dyn Subject,
+    pub(super) family: &'static dyn Family,
+    pub(super) tolerances: Tolerances,
+    pub(super) case: Case,
+    pub(super) x: Inputs,
+    pub(super) s0: Vec<f64>,
+    pub(super) worst: Measured,
 }
 
-type Done = Result<(), SubjectError>;
+impl<'a> Check<'a> {
+    pub(super) fn new(subject: &'a mut dyn Subject, case: &Case) -> Result<Self, SubjectError> {
+        let (limits, family) = (subject.limits(), subject.family());
+        if case.tokens > limits.max_tokens {
+            let why = format!("{} tokens, at most {}", case.tokens, limits.max_tokens);
+            return Err(SubjectError::NotApplicable { why });
+        }
+        case.sizes().check()?;
+        family.sizes(case).check()?;
+        let (x, s0) = family.inputs(case, limits.rounding);
+        let tolerances = limits.tolerances.times(family.conditioning(&x));
+        Ok(Self { subject, family, tolerances, case: *case, x, s0, worst: Measured::NOTHING })
+    }
+}
+
+pub(super) type Done = Result<(), SubjectError>;
 
 impl Check<'_> {
-    fn tokens(&self) -> usize {
+    pub(super) fn tokens(&self) -> usize {
         self.x.sizes.tokens
     }
 
     fn zeros(&self) -> Vec<f64> {
-        vec![0.0; self.x.sizes.state_len()]
+        self.family.zero_state(&self.x.sizes)
+    }
+
+    pub(super) fn space(&self) -> Space {
+        Space::new(self.family, &self.x.sizes)
     }
 
     fn reference(&self) -> Result<Reference, SubjectError> {
-        Ok(Reference::new(self.oracle, &self.x, &self.s0)?)
+        Ok(Reference::new(self.family, &self.x, &self.s0)?)
     }
 
     /// Scales `[HV]` for the `S` of the operator of tokens `first..T`.
     fn operator_scale(&self, first: usize) -> Result<Vec<f64>, SubjectError> {
-        let x = self.x.slice(first..self.tokens())?;
-        Ok(Reference::new(self.oracle, &x, &self.zeros())?.state_scale)
+        self.scale_of(&self.x.slice(first..self.tokens())?)
     }
 
-    fn note_state(&mut self, part: &'static str, got: &[f64], want: &Reference) -> Done {
-        let error = relative_error(part, got, &want.run.state, &want.state_scale)?;
+    /// Scales `[HV]` for the `S` of the operator of all tokens of `x`.
+    pub(super) fn scale_of(&self, x: &Inputs) -> Result<Vec<f64>, SubjectError> {
+        Ok(Reference::new(self.family, x, &self.zeros())?.state_scale)
+    }
+
+    pub(super) fn note_state(&mut self, part: &'static str, got: &[f64], want: &Reference) -> Done {
+        let error = self.space().error(part, got, &want.run.state, &want.state_scale)?;
         self.worst.note(part, error, self.tolerances.state);
         Ok(())
     }
@@ -108,12 +123,11 @@ impl Check<'_> {
     }
 
     fn identities(&self) -> Result<Vec<Operator>, SubjectError> {
-        let Sizes { value_heads, key_dim, value_dim, .. } = self.x.sizes;
-        Ok(vec![Operator::identity(key_dim, value_dim)?; value_heads])
+        Ok(self.family.identity(&self.x.sizes)?)
     }
 
     /// Runs the chain of `steps` from the case's start state.
-    fn walk(&mut self, steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
+    pub(super) fn walk(&mut self, steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
         let tokens = steps.iter().map(|step| match step {
             ChainStep::Run(x) => x.sizes.tokens,
             ChainStep::Apply(_) => 0,
@@ -131,7 +145,7 @@ impl Check<'_> {
     fn operator_agreement(&mut self) -> Done {
         let mut rng = self.case.rng(2);
         let first = if rng.chance(0.3) { 0 } else { rng.up_to(self.tokens()) };
-        let want = self.oracle.operator(&self.x, first..self.tokens())?;
+        let want = self.family.operator(&self.x, first..self.tokens())?;
         let scale = self.operator_scale(first)?;
         let got = self.subject.operator(&self.x, first)?;
         self.note_operators(&got, &want, &scale)
@@ -173,7 +187,7 @@ impl Check<'_> {
         let (head, tail) = (self.x.slice(0..cut)?, self.x.slice(cut..self.tokens())?);
         let a = self.subject.operator(&head, 0)?;
         let b = self.subject.operator(&tail, 0)?;
-        let whole = self.oracle.operator(&self.x, 0..self.tokens())?;
+        let whole = self.family.operator(&self.x, 0..self.tokens())?;
         let composed = self.subject.compose(&b, &a)?;
         let scale = self.operator_scale(0)?;
         self.note_operators(&composed, &whole, &scale)?;
@@ -204,13 +218,13 @@ impl Check<'_> {
         let run = self.subject.run(&empty, &self.s0)?;
         let scale = vec![1.0; self.x.sizes.value_heads];
         // Nothing is computed, so nothing may be rounded.
-        let moved = relative_error("state after no token", &run.state, &self.s0, &scale)?;
+        let moved = self.space().error("state after no token", &run.state, &self.s0, &scale)?;
         self.worst.note("state after no token", moved, 0.0);
         crate::error::check_length("outputs of no token", 0, run.o.len())?;
         let (none, id) = (self.subject.operator(&empty, 0)?, self.identities()?);
         self.note_operators(&none, &id, &scale)?;
         let still = self.walk(&[])?;
-        let moved = relative_error("state after no step", &still.state, &self.s0, &scale)?;
+        let moved = self.space().error("state after no step", &still.state, &self.s0, &scale)?;
         self.worst.note("state after no step", moved, 0.0);
         if self.tokens() == 0 {
             return Ok(());
@@ -218,7 +232,7 @@ impl Check<'_> {
         let t = self.case.rng(6).up_to(self.tokens() - 1);
         self.x = self.x.slice(t..t + 1)?;
         self.oracle_agreement()?;
-        let want = self.oracle.operator(&self.x, 0..1)?;
+        let want = self.family.operator(&self.x, 0..1)?;
         let scale = self.operator_scale(0)?;
         let got = self.subject.operator(&self.x, 0)?;
         self.note_operators(&got, &want, &scale)
@@ -228,23 +242,20 @@ impl Check<'_> {
         let cut = 1 + self.case.rng(7).up_to(self.tokens() - 2);
         let (a, b) = (self.x.slice(0..cut)?, self.x.slice(cut..self.tokens())?);
         let forward = self.reference()?;
-        let swapped = Reference::new(self.oracle, &b.followed_by(&a)?, &self.s0)?;
+        let swapped = Reference::new(self.family, &b.followed_by(&a)?, &self.s0)?;
         let (op_a, op_b) = (self.subject.operator(&a, 0)?, self.subject.operator(&b, 0)?);
         let ab = self.walk(&[ChainStep::Apply(&op_a), ChainStep::Apply(&op_b)])?;
         let ba = self.walk(&[ChainStep::Apply(&op_b), ChainStep::Apply(&op_a)])?;
-        let size = self.x.sizes.key_dim * self.x.sizes.value_dim;
-        let head = |state: &[f64], hv: usize| state.get(hv * size..(hv + 1) * size).map(<[f64]>::to_vec);
-        let mut visible = false;
+        let (space, commutes) = (self.space(), self.commutes());
+        let mut visible = commutes;
         for hv in 0..self.x.sizes.value_heads {
-            let scale = forward.state_scale[hv].max(swapped.state_scale[hv]);
-            let apart = |x: &[f64], y: &[f64]| match (head(x, hv), head(y, hv)) {
-                (Some(x), Some(y)) => distance(&x, &y) / scale,
-                _ => f64::NAN,
-            };
+            let unit = space.unit(space.head(&swapped.run.state, hv), space.head(&forward.run.state, hv));
+            let scale = forward.state_scale[hv].max(swapped.state_scale[hv] * unit);
+            let apart = |x: &[f64], y: &[f64]| space.distance(space.head(y, hv), space.head(x, hv)).0 / scale;
             let want = apart(&forward.run.state, &swapped.run.state);
-            if want >= VISIBLE {
+            if want >= VISIBLE || commutes {
                 visible = true;
-                let error = (apart(&ab.state, &ba.state) - want).abs();
+                let error = (apart(&ab.state, &ba.state) - if commutes { 0.0 } else { want }).abs();
                 // Two states, each within its tolerance.
                 self.worst.note("distance of the two orders", error, 2.0 * self.tolerances.state);
             }
@@ -256,8 +267,13 @@ impl Check<'_> {
         }
     }
 
+    /// Whether segments commute: they do where nothing decays and nothing is taken out.
+    fn commutes(&self) -> bool {
+        (self.family.decay(), self.family.update()) == (DecayKind::None, UpdateKind::Add)
+    }
+
     fn contraction(&mut self) -> Done {
-        let bound = self.oracle.transition_bound(&self.x)?;
+        let bound = self.family.transition_bound(&self.x)?;
         let operators = self.subject.operator(&self.x, 0)?;
         crate::error::check_length("operators of the heads [HV]", bound.len(), operators.len())?;
         for (operator, bound) in operators.iter().zip(bound) {
@@ -278,15 +294,15 @@ impl Check<'_> {
                 tokens: rng.up_to(self.tokens()),
                 ..self.case
             };
-            xs.push(other.inputs(rounding));
+            xs.push(self.family.inputs(&other, rounding));
         }
         let together = self.subject.batch(&xs)?;
         crate::error::check_length("runs of the batch", xs.len(), together.len())?;
         for ((x, s0), got) in xs.iter().zip(&together) {
             let alone = self.subject.run(x, s0)?;
-            let mut want = Reference::new(self.oracle, x, s0)?;
+            let mut want = Reference::new(self.family, x, s0)?;
             want.run = alone;
-            let state = relative_error("state", &got.state, &want.run.state, &want.state_scale)?;
+            let state = self.space().error("state", &got.state, &want.run.state, &want.state_scale)?;
             self.worst.note("state in a batch", state, self.tolerances.batch);
             let o = relative_error("outputs", &got.o, &want.run.o, &want.output_scale)?;
             self.worst.note("outputs in a batch", o, self.tolerances.batch);
@@ -296,7 +312,7 @@ impl Check<'_> {
 
     fn chain(&mut self) -> Done {
         enum Piece {
-            Run(std::ops::Range<usize>, Inputs),
+            Run(std::ops::Range<usize>, Box<Inputs>),
             Apply(Vec<Operator>),
         }
         let want = self.reference()?;
@@ -308,13 +324,13 @@ impl Check<'_> {
         for range in cuts.windows(2).map(|w| w[0]..w[1]) {
             let x = self.x.slice(range.clone())?;
             match rng.up_to(2) {
-                0 => pieces.push(Piece::Run(range, x)),
+                0 => pieces.push(Piece::Run(range, Box::new(x))),
                 1 => pieces.push(Piece::Apply(self.subject.operator(&x, 0)?)),
                 // A seam is recomputed, the rest comes from the operator.
                 _ => {
                     let seam = rng.up_to(8).min(range.len());
                     let rows = range.start..range.start + seam;
-                    pieces.push(Piece::Run(rows, x.slice(0..seam)?));
+                    pieces.push(Piece::Run(rows, Box::new(x.slice(0..seam)?)));
                     pieces.push(Piece::Apply(self.subject.operator(&x, seam)?));
                 }
             }

@@ -3,11 +3,14 @@
 use super::measure::{Measured, operator_errors};
 use super::report::{LawReport, Options, drive};
 use super::subject::SubjectError;
-use crate::inputs::{Inputs, Sizes};
+use crate::families::GatedDeltaRule;
+use crate::family::{DecayKind, Family};
+use crate::inputs::Inputs;
 use crate::operator::Operator;
-use crate::oracle::{GatedDeltaRule, Oracle};
 use crate::rerotate::{Decay, Pairing, Rotation};
 use crate::rng::Rng;
+use crate::sizes::Sizes;
+use crate::strategy::{Case, Kind};
 use crate::transition::Transition;
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -148,15 +151,8 @@ fn computed_at(
         gates.push(gate);
     }
     if law == RerotationLaw::DeltaRule {
-        let x = Inputs {
-            sizes,
-            q: vec![0.0; keys.len()],
-            k: keys,
-            v: values,
-            g: gates.iter().map(|g| g[0]).collect(),
-            beta,
-            scale: 1.0,
-        };
+        let plain = Inputs::new(sizes, vec![0.0; keys.len()], keys, values, 1.0);
+        let x = Inputs { g: gates.iter().map(|g| g[0]).collect(), beta, decay: DecayKind::Scalar, ..plain };
         let mut heads = GatedDeltaRule.operator(&x, 0..case.tokens)?;
         return heads.pop().ok_or_else(|| SubjectError::NotApplicable { why: "no head".into() });
     }
@@ -175,6 +171,12 @@ fn computed_at(
         _ => Transition::Scalar { log: log[0] },
     };
     Ok(Operator::new(dim, dim, transition, state)?)
+}
+
+/// Whether a family fixes its key dim to 1, whatever a case asks for.
+pub(super) fn one_key_dim(family: &dyn Family) -> bool {
+    let case = Case { seed: 0, kind: Kind::Typical, tokens: 0, key_heads: 1, ratio: 1, key_dim: 8, value_dim: 8 };
+    family.sizes(&case).key_dim < 2
 }
 
 /// Runs the laws of re-rotation. They are algebra alone, so there is no subject. `progress` as in [`super::run_laws`].

@@ -1,9 +1,12 @@
 //! What an implementation has to offer to be held against the laws.
 
 use crate::error::AlgebraError;
-use crate::inputs::{Inputs, Run, Sizes};
+use crate::families::GatedDeltaRule;
+use crate::family::Family;
+use crate::inputs::{Inputs, Run};
 use crate::operator::{Operator, apply_heads, compose_heads};
-use crate::oracle::{GatedDeltaRule, Oracle};
+use crate::sizes::Sizes;
+use crate::stack::{stack, unstack};
 use crate::strategy::{DIMS, Rounding};
 use thiserror::Error;
 
@@ -54,6 +57,19 @@ impl Tolerances {
     pub const F32: Self = Self { state: 2e-5, output: 2e-5, transition: 2e-5, contraction: 2e-5, batch: 0.0 };
 }
 
+impl Tolerances {
+    /// All of them but the batch's, `factor` times as wide.
+    pub(super) fn times(self, factor: f64) -> Self {
+        Self {
+            state: self.state * factor,
+            output: self.output * factor,
+            transition: self.transition * factor,
+            contraction: self.contraction * factor,
+            batch: self.batch,
+        }
+    }
+}
+
 /// What a subject can do, and how exactly.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Limits {
@@ -102,7 +118,7 @@ pub enum ChainStep<'a> {
 
 /// An implementation of a recurrence and of its operators.
 ///
-/// States are `[HV, K, V]`, operators `[HV]`. Numbers arrive rounded as [`Limits::rounding`] says, except operators that
+/// States are `[HV, K, V]` (further columns where the family has them), operators `[HV]`. Numbers arrive rounded as [`Limits::rounding`] says, except operators that
 /// went through [`Self::compose`]'s default; a subject that works in f32 rounds those itself.
 pub trait Subject {
     /// Name in reports.
@@ -111,8 +127,8 @@ pub trait Subject {
     /// What it can do.
     fn limits(&self) -> Limits;
 
-    /// The family it implements.
-    fn oracle(&self) -> &'static dyn Oracle {
+    /// The family it implements. Inputs follow it, and its run is what the subject is held against.
+    fn family(&self) -> &'static dyn Family {
         &GatedDeltaRule
     }
 
@@ -151,15 +167,15 @@ pub trait Subject {
     }
 }
 
-/// An f64 oracle as a subject: it must satisfy every law.
+/// An f64 oracle as a subject: it must satisfy every law. Its batches are one run over stacked heads.
 #[derive(Clone, Copy)]
 pub struct OracleSubject {
-    oracle: &'static dyn Oracle,
+    oracle: &'static dyn Family,
 }
 
 impl OracleSubject {
     /// The oracle of a family.
-    pub fn new(oracle: &'static dyn Oracle) -> Self {
+    pub fn new(oracle: &'static dyn Family) -> Self {
         Self { oracle }
     }
 }
@@ -180,7 +196,7 @@ impl Subject for OracleSubject {
         Limits::default()
     }
 
-    fn oracle(&self) -> &'static dyn Oracle {
+    fn family(&self) -> &'static dyn Family {
         self.oracle
     }
 
@@ -210,6 +226,9 @@ impl Subject for OracleSubject {
     }
 
     fn batch(&mut self, xs: &[(Inputs, Vec<f64>)]) -> Result<Vec<Run>, SubjectError> {
-        xs.iter().map(|(x, s0)| self.run(x, s0)).collect()
+        let inputs: Vec<&Inputs> = xs.iter().map(|(x, _)| x).collect();
+        let s0: Vec<f64> = xs.iter().flat_map(|(_, s0)| s0.iter().copied()).collect();
+        let together = self.oracle.run(&stack(&inputs)?, &s0)?;
+        Ok(unstack(&together, &inputs, s0.len() / xs.len().max(1))?)
     }
 }

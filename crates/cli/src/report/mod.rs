@@ -1,6 +1,7 @@
 //! What all commands print with: text and JSON on standard output, notes on standard error, numbers, tables, plots.
 
 mod format;
+mod gauge;
 mod plot;
 mod progress;
 mod style;
@@ -12,6 +13,7 @@ use anyhow::Result;
 use serde::Serialize;
 
 pub(crate) use format::{bytes, clean, count, duration, millis, ratio, short};
+pub(crate) use gauge::{Gauge, GaugePanel, GaugeRow, gauges};
 pub(crate) use plot::{Panel, Scale, Series, svg};
 pub(crate) use progress::Progress;
 pub(crate) use style::{heading, verdict};
