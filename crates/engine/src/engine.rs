@@ -265,16 +265,18 @@ impl Engine {
             }
         }
         result?;
-        let mut out = Vec::new();
-        for (parts, resident) in residents {
-            let written = self.cache.write_through(&*device, &self.runner.memory, &spec, &resident, &parts);
-            out.push(resident);
-            if let Err(error) = written {
-                self.cache.unpin(&out);
+        for at in 0..residents.len() {
+            let (parts, resident) = &residents[at];
+            if let Err(error) = self.cache.write_through(&*device, &self.runner.memory, &spec, resident, parts) {
+                // None of the group is handed out, so that all its pins go back; the entry that could not be read, or
+                // holds non-finite values, must not be found again.
+                let pinned: Vec<Arc<Resident>> = residents.iter().map(|(_, r)| Arc::clone(r)).collect();
+                self.cache.unpin(&pinned);
+                self.cache.discard(&mut self.runner.memory, &pinned[at]);
                 return Err(error.into());
             }
         }
-        Ok(out)
+        Ok(residents.into_iter().map(|(_, resident)| resident).collect())
     }
 
     fn begin(

@@ -227,6 +227,13 @@ impl Cache {
         Ok(())
     }
 
+    /// Drops an entry that must not be used from the device tier, unless a request still holds it.
+    pub fn discard(&mut self, memory: &mut Memory, resident: &Resident) {
+        if self.device.remove(&resident.key) {
+            resident.release(memory);
+        }
+    }
+
     fn demote(
         &mut self,
         device: &dyn Device,

@@ -161,6 +161,11 @@ impl DeviceTier {
         self.entries.values().filter(other).find(|s| s.key_parts().family() == family).map(|s| s.policy)
     }
 
+    /// Makes an unpinned entry invisible; `false` if it is pinned or not there. Its memory is then the caller's.
+    pub fn remove(&mut self, key: &EntryKey) -> bool {
+        self.lru.remove(key).is_ok() && self.entries.remove(key).is_some()
+    }
+
     /// Drops every entry that is not pinned and gives its memory back; returns how many left.
     pub fn clear(&mut self, memory: &mut Memory) -> usize {
         let keys: Vec<EntryKey> = self.lru.keys().copied().collect();
@@ -188,5 +193,38 @@ impl DeviceTier {
     /// [`PoolFull`].
     pub fn place(memory: &mut Memory, spec: &StackSpec, parts: &KeyParts<'_>) -> Result<Resident, PoolFull> {
         Resident::alloc(memory, spec, parts)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_removed_entry_is_not_found_and_a_pinned_one_stays() {
+        let tokens = [1, 2, 3];
+        let parts = KeyParts {
+            model: [1; 32],
+            layout_version: 1,
+            kernel_version: 1,
+            compute: DType::F32,
+            kv: DType::F32,
+            policy: Policy { seam: 0, ..Policy::default() },
+            role: Role::Interior,
+            tenant: "",
+            tokens: &tokens,
+        };
+        let key = parts.key();
+        let resident =
+            Resident { key, tokens: 3, seam: 0, transition: true, kv: Vec::new(), operator: None, bytes: 10 };
+        let mut tier = DeviceTier::new(100);
+        assert!(!tier.remove(&key), "it is not there");
+        tier.commit(resident, &parts).expect("room");
+        assert!(!tier.remove(&key), "it is pinned");
+        assert!(tier.get(&parts).hit().is_some());
+        assert_eq!(tier.unpin(&key), Ok(0));
+        assert!(tier.remove(&key));
+        assert_eq!(tier.get(&parts).miss(), Some(&MissReason::Absent));
+        assert_eq!((tier.stats().entries, tier.stats().bytes), (0, 0));
     }
 }
