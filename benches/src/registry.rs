@@ -71,19 +71,19 @@ pub static BENCHES: &[Bench] = &[
         prepare: gemm::decode,
     },
     Bench {
-        name: "delta_chain/prefill",
+        name: "chain/prefill",
         what: "a chain from zero over a pass",
         shape: chain::prefill_shape,
         prepare: chain::prefill,
     },
     Bench {
-        name: "delta_chain/operator",
+        name: "chain/operator",
         what: "the same, with the operator of what follows the seam",
         shape: chain::operator_shape,
         prepare: chain::operator,
     },
     Bench {
-        name: "delta_chain/warm",
+        name: "chain/warm",
         what: "the chain of a warm request: head, then seam and operator of each document, then the query",
         shape: warm::shape,
         prepare: warm::prepare,

@@ -4,6 +4,7 @@
 const ROWS: u32 = 0u;
 const LOGITS: u32 = 1u;
 const RUNS: u32 = 2u;
+const CHUNKS: u32 = 3u;
 const ROW_TABLE: u32 = 4u;
 const RUN_TABLE: u32 = 5u;
 const SPAN_TABLE: u32 = 6u;
@@ -17,6 +18,7 @@ const CHAIN_LAUNCHES: u32 = 13u;
 const CHAIN_TABLE: u32 = 14u;
 const STEP_TABLE: u32 = 15u;
 const ATTENTION_LAUNCHES: u32 = 16u;
+const CHUNK_TABLE: u32 = 17u;
 const HEADER: u32 = 32u;
 
 const ROW_WORDS: u32 = 8u;
@@ -27,7 +29,10 @@ const CONV_LAUNCH_WORDS: u32 = 4u;
 const LAUNCH_WORDS: u32 = 2u;
 const CHAIN_WORDS: u32 = 4u;
 const STEP_WORDS: u32 = 8u;
+const CHUNK_WORDS: u32 = 2u;
 const ATTENTION_LAUNCH_WORDS: u32 = 8u;
+
+const CHUNK_TOKENS: u32 = 16u;
 
 const SHARED_SLABS: u32 = 3u;
 const KV_SLABS: u32 = 4u;
@@ -43,12 +48,15 @@ const STEP_RUN: u32 = 2u;
 const STEP_BEGIN: u32 = 3u;
 const STEP_APPLY: u32 = 4u;
 const STEP_STORE: u32 = 5u;
+const STEP_SNAPSHOT: u32 = 6u;
 
 const CHAIN_OPERATOR: u32 = 1u;
 
 const FORM_ZERO: u32 = 0u;
 const FORM_IDENTITY: u32 = 1u;
 const FORM_DENSE: u32 = 2u;
+const FORM_SCALAR: u32 = 3u;
+const FORM_DIAGONAL: u32 = 4u;
 
 // First word of record `i` of the table whose offset is in header word `table`.
 fn record(table: u32, i: u32, words: u32) -> u32 {

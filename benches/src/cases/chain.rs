@@ -8,7 +8,7 @@ use seam_algebra::{DecayKind, Inputs, Sizes};
 use seam_conformance::Check;
 use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION};
 use seam_device::{Buffer, BufferRange, Device};
-use seam_ops::{ChainSpec, DeltaChain, PassBuilder, RunSpec, Step};
+use seam_ops::{Chain, ChainSpec, Decay, PassBuilder, Recurrence, RunSpec, Step, Update};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -112,6 +112,15 @@ pub(crate) fn record(
     let s = x.sizes;
     let (rows_count, heads) = (s.tokens as u32, (s.key_heads as u32, s.value_heads as u32));
     let (key, value) = (s.key_dim as u32, s.value_dim as u32);
+    let recurrence = Recurrence {
+        decay: Decay::Scalar,
+        update: Update::Delta,
+        heads: heads.0,
+        value_heads: heads.1,
+        key,
+        value,
+        rotation: None,
+    };
     let mut pass = PassBuilder::new(0, 0, 1.0);
     pass.run(&RunSpec { tokens: &vec![0; s.tokens], pos: 0, origin: 0, kv: &[], spans: (0, 0), history: &[] })?;
     let mut all = vec![Step::Zero];
@@ -130,13 +139,12 @@ pub(crate) fn record(
     let private = lab.slab("states", &vec![0.0; slot as usize])?;
     let [a, b, c] = shared;
     for (i, launch) in pass.shape.chains.iter().enumerate() {
-        lab.record(&DeltaChain {
+        lab.record(&Chain {
             tables: &tables,
+            recurrence,
             qkv: &qkv,
             gates: &gates,
             out: &out,
-            heads,
-            sizes: (key, value),
             launch: (i as u32, launch.chains, launch.operator),
             slabs: [private.all(), a.clone(), b.clone(), c.clone()],
         })?;

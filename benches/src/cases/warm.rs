@@ -45,14 +45,14 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let mut lab = Lab::new(device);
     let mut slabs = vec![Vec::new(); SHARED_SLABS];
     // A head needs no T: it stands at the beginning, where the state is zero.
-    let mut steps = vec![Step::Apply { slab: SlabId::Shared(0), s: 0, t: 0, form: Form::Zero }];
+    let mut steps = vec![Step::Apply { slab: SlabId::Shared(0), s: 0, t: 0, form: Form::Zero, moved: None }];
     slabs[0].extend_from_slice(&head);
     for (i, (written, matrix)) in operators.iter().enumerate() {
         steps.push(Step::Run { first: i as u32 * SEAM, rows: SEAM });
         let slab = i % SHARED_SLABS;
         let at = slabs[slab].len() as u32;
         let form = Form::Dense;
-        steps.push(Step::Apply { slab: SlabId::Shared(slab as u32), s: at, t: at + state, form });
+        steps.push(Step::Apply { slab: SlabId::Shared(slab as u32), s: at, t: at + state, form, moved: None });
         slabs[slab].extend(written.iter().chain(matrix));
     }
     steps.push(Step::Run { first: documents * SEAM, rows: query });

@@ -65,6 +65,16 @@ impl Rotation {
         Self::new(pairing, (0..rot / 2).map(frequency).collect())
     }
 
+    /// Which dims turn together.
+    pub fn pairing(&self) -> Pairing {
+        self.pairing
+    }
+
+    /// Radians per position, one a pair.
+    pub fn frequencies(&self) -> &[f64] {
+        &self.inv_freq
+    }
+
     /// Number of rotated key dims.
     pub fn rotated_dims(&self) -> usize {
         2 * self.inv_freq.len()

@@ -1,4 +1,4 @@
-//! Chains of the gated delta rule on a device, from and to host memory: what kernel goldens and laws share.
+//! Chains of any recurrence on a device, from and to host memory: what kernel goldens and laws share.
 //!
 //! Everything that a walk should write is filled with NaN first, so that a kernel that writes nothing cannot pass on
 //! what an earlier walk left behind.
@@ -7,89 +7,62 @@ use std::sync::Arc;
 
 use seam_device::{Buffer, BufferRange, BufferUse, Device, DeviceError, Lane, align_up};
 use seam_kernels::tables::SHARED_SLABS;
-use seam_ops::{ChainSpec, DeltaChain, Form, OpError, Operation, PassBuilder, RunSpec, SlabId, Step, Tensor};
+use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, SlabId, Step, Tensor};
 
-/// Heads and sizes of a chain.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shape {
-    /// Key heads H.
-    pub(crate) heads: u32,
-    /// Value heads HV.
-    pub(crate) value_heads: u32,
-    /// K.
-    pub(crate) key: u32,
-    /// V.
-    pub(crate) value: u32,
-}
-
-impl Shape {
-    /// Checks that no size is 0 and that a slot and a row can be addressed.
-    pub(crate) fn new(heads: usize, value_heads: usize, key: usize, value: usize) -> Result<Self, OpError> {
-        let sizes = [heads, value_heads, key, value];
-        let narrow = sizes.map(|n| u32::try_from(n).ok().filter(|n| (1..1 << 14).contains(n)));
-        let [Some(heads), Some(value_heads), Some(key), Some(value)] = narrow else {
-            return Err(too_large(&sizes));
-        };
-        let shape = Self { heads, value_heads, key, value };
-        let most = u64::from(value_heads) * u64::from(key) * (2 * u64::from(value) + u64::from(key));
-        if most >= 1 << 30 { Err(too_large(&sizes)) } else { Ok(shape) }
-    }
-
-    /// Elements of a row of q, k and v.
-    pub(crate) fn row(&self) -> u32 {
-        2 * self.heads * self.key + self.value_heads * self.value
-    }
-
-    /// Elements of a row of outputs.
-    pub(crate) fn out(&self) -> u32 {
-        self.value_heads * self.value
-    }
-
-    /// Words of a state `[HV, K, V]`.
-    pub(crate) fn state(&self) -> u32 {
-        self.value_heads * self.key * self.value
-    }
-
-    /// Words of a transition `[HV, K, K]`.
-    pub(crate) fn transition(&self) -> u32 {
-        self.value_heads * self.key * self.key
-    }
-
-    fn slot(&self) -> u32 {
-        2 * self.state() + self.transition()
-    }
-}
-
-fn too_large(sizes: &[usize]) -> OpError {
-    OpError::Shape { op: "delta_chain", what: format!("{sizes:?} are no sizes [H, HV, K, V] of a chain") }
-}
+use crate::machine::{Launch, Machine};
 
 /// Rows of a pass.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rows {
-    /// `[rows, 2·H·K + HV·V]`.
+    /// `[rows, 2·H·K + HV·V]`, then a and b for a rank-one update.
     pub(crate) qkv: Vec<f32>,
-    /// `[rows, 2·HV]`: g, then beta.
+    /// `[rows, …]`: g, then beta; one row for a fixed decay.
     pub(crate) gates: Vec<f32>,
     /// How many.
     pub(crate) count: u32,
 }
 
+/// The arrays of one sequence, as the kernels name them; those that a recurrence does not have are empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrays<'a> {
+    /// `[T, H, K]`.
+    pub(crate) q: &'a [f64],
+    /// `[T, H, K]`.
+    pub(crate) k: &'a [f64],
+    /// `[T, HV, V]`.
+    pub(crate) v: &'a [f64],
+    /// Log-gates `[HV]` (fixed), `[T, HV]` or `[T, HV, K]`.
+    pub(crate) g: &'a [f64],
+    /// `[T, HV]`; for log-scaled states the input gates.
+    pub(crate) beta: &'a [f64],
+    /// a and b of a rank-one update, `[T, H, K]` each.
+    pub(crate) rank_one: [&'a [f64]; 2],
+}
+
 impl Rows {
-    /// Appends the rows of one sequence: q, k `[T, H, K]`, v `[T, HV, V]`, g, beta `[T, HV]`. The kernel wants q scaled;
-    /// goldens and oracles scale the output, which differs by one f32 rounding of q.
-    pub(crate) fn push(&mut self, shape: &Shape, scale: f64, [q, k, v, g, beta]: [&[f64]; 5]) {
-        let keys = (shape.heads * shape.key) as usize;
-        let heads = shape.value_heads as usize;
-        let rows = q.chunks_exact(keys).zip(k.chunks_exact(keys)).zip(v.chunks_exact(shape.out() as usize));
-        for ((q, k), v) in rows {
-            self.qkv.extend(q.iter().map(|q| (q * scale) as f32));
-            self.qkv.extend(k.iter().chain(v).map(|x| *x as f32));
+    /// Appends the rows of one sequence. The kernels want q scaled; goldens and oracles scale the output, which differs by
+    /// one f32 rounding of q.
+    pub(crate) fn push(&mut self, machine: &Machine, scale: f64, x: &Arrays<'_>) {
+        let (keys, values) = (machine.keys() as usize, machine.out() as usize);
+        let tokens = x.v.len() / values;
+        let row = |array: &[f64], t: usize, width: usize| -> Vec<f64> {
+            array.get(t * width..(t + 1) * width).unwrap_or_default().to_vec()
+        };
+        for t in 0..tokens {
+            let q = row(x.q, t, keys).into_iter().map(|q| q * scale);
+            let rest = [(x.k, keys), (x.v, values), (x.rank_one[0], keys), (x.rank_one[1], keys)];
+            let rest = rest.into_iter().flat_map(|(array, width)| row(array, t, width));
+            self.qkv.extend(q.chain(rest).map(|x| x as f32));
+            let fixed = machine.fixed();
+            if !fixed || self.gates.is_empty() {
+                let g = row(x.g, if fixed { 0 } else { t }, machine.log_gates() as usize);
+                let before = self.gates.len();
+                self.gates.extend(g.into_iter().chain(row(x.beta, t, machine.heads() as usize)).map(|x| x as f32));
+                // Kernels without gates bind something.
+                self.gates.resize(self.gates.len().max(before + 1), 0.0);
+            }
         }
-        for (g, beta) in g.chunks_exact(heads).zip(beta.chunks_exact(heads)) {
-            self.gates.extend(g.iter().chain(beta).map(|x| *x as f32));
-            self.count += 1;
-        }
+        self.count += tokens as u32;
     }
 }
 
@@ -98,10 +71,12 @@ impl Rows {
 pub(crate) struct Stored {
     /// `[HV, K, V]`.
     pub(crate) s: Vec<f32>,
-    /// `[HV, K, K]` if the form is dense, otherwise unused.
+    /// T in its form: `[HV, K, K]`, logarithms `[HV, K]` or `[HV]`, or nothing.
     pub(crate) t: Vec<f32>,
     /// How T is applied.
     pub(crate) form: Form,
+    /// Positions by which it moves.
+    pub(crate) moved: i64,
 }
 
 /// Where a chain begins.
@@ -121,8 +96,8 @@ pub(crate) enum Start<'a> {
 pub(crate) struct Walk<'a> {
     /// Where it begins.
     pub(crate) start: Start<'a>,
-    /// Run, begin and apply steps.
-    pub(crate) steps: Vec<Step>,
+    /// Run, begin and apply steps, each with the distance by which an operator moves.
+    pub(crate) steps: Vec<(Step, i64)>,
     /// Whether operator columns are built.
     pub(crate) operator: bool,
 }
@@ -134,7 +109,7 @@ pub(crate) struct Slot {
     pub(crate) state: Vec<f64>,
     /// S of the operator `[HV, K, V]`; NaN where none was built.
     pub(crate) s: Vec<f64>,
-    /// T of the operator `[HV, K, K]`; NaN where none was built.
+    /// The transition in its form; NaN where none was built.
     pub(crate) t: Vec<f64>,
 }
 
@@ -149,7 +124,7 @@ pub(crate) struct Walked {
 
 #[derive(Clone)]
 struct Work {
-    shape: Shape,
+    machine: Machine,
     rows: u32,
     qkv: Tensor,
     gates: Tensor,
@@ -162,16 +137,31 @@ pub(crate) struct Chains {
     work: Option<Work>,
     tables: Option<Buffer>,
     private: Option<Buffer>,
+    scratch: Option<Buffer>,
+    /// Inverse frequencies with which operators move.
+    pub(crate) frequencies: Vec<f64>,
+    /// Tokens of a chain in one launch.
+    pub(crate) budget: u32,
     shared: [Option<Buffer>; SHARED_SLABS],
 }
 
 impl Chains {
     pub(crate) fn new(device: &Arc<dyn Device>) -> Self {
-        Self { device: Arc::clone(device), work: None, tables: None, private: None, shared: [None, None, None] }
+        Self {
+            device: Arc::clone(device),
+            work: None,
+            tables: None,
+            private: None,
+            scratch: None,
+            frequencies: Vec::new(),
+            budget: u32::MAX,
+            shared: [None, None, None],
+        }
     }
 
-    /// Puts operators into shared slabs, in turn over as many as one launch binds, and gives the steps that apply them.
-    pub(crate) fn upload(&mut self, shape: &Shape, operators: &[Stored]) -> Result<Vec<Step>, OpError> {
+    /// Puts operators into shared slabs, in turn over as many as one launch binds, and gives the steps that apply them;
+    /// `moved` of a step is a distance until [`Self::walk`] makes it an angle of its pass.
+    pub(crate) fn upload(&mut self, machine: &Machine, operators: &[Stored]) -> Result<Vec<(Step, i64)>, OpError> {
         let mut words: [Vec<f32>; SHARED_SLABS] = Default::default();
         let mut steps = Vec::new();
         for (operator, slab) in operators.iter().zip((0..SHARED_SLABS).cycle()) {
@@ -179,16 +169,15 @@ impl Chains {
             let s = words.len() as u32;
             words.extend_from_slice(&operator.s);
             let t = words.len() as u32;
-            if operator.form == Form::Dense {
-                words.extend_from_slice(&operator.t);
-            }
+            words.extend_from_slice(&operator.t);
             let stored = words.len() as u32 - s;
-            let wanted = shape.state() + if operator.form == Form::Dense { shape.transition() } else { 0 };
+            let wanted = machine.state() + machine.form_words(operator.form);
             if stored != wanted {
                 let what = format!("an operator of {stored} values, {wanted} are needed");
-                return Err(OpError::Shape { op: "delta_chain", what });
+                return Err(OpError::Shape { op: "chain", what });
             }
-            steps.push(Step::Apply { slab: SlabId::Shared(slab as u32), s, t, form: operator.form });
+            let slab = SlabId::Shared(slab as u32);
+            steps.push((Step::Apply { slab, s, t, form: operator.form, moved: None }, operator.moved));
         }
         for (words, slab) in words.iter().zip(&mut self.shared) {
             if !words.is_empty() {
@@ -200,91 +189,116 @@ impl Chains {
     }
 
     /// Walks all chains in one pass.
-    pub(crate) fn walk(&mut self, shape: &Shape, rows: &Rows, walks: &[Walk<'_>]) -> Result<Walked, OpError> {
-        let mut pass = PassBuilder::new(0, 0, 1.0);
+    pub(crate) fn walk(&mut self, machine: &Machine, rows: &Rows, walks: &[Walk<'_>]) -> Result<Walked, OpError> {
+        let mut pass = PassBuilder::new(0, 0, 1.0).with_budget(self.budget);
+        if machine.moves() {
+            pass = pass.with_frequencies(self.frequencies.clone());
+        }
         // A pass has at least one row; no chain runs it where there is none.
         let tokens = vec![0; rows.count.max(1) as usize];
         pass.run(&RunSpec { tokens: &tokens, pos: 0, origin: 0, kv: &[], spans: (0, 0), history: &[] })?;
-        let private = grown(&*self.device, &mut self.private, "states", walks.len() as u64 * slot_bytes(shape))?;
+        let private = grown(&*self.device, &mut self.private, "states", walks.len() as u64 * slot_bytes(machine))?;
         for (i, walk) in walks.iter().enumerate() {
-            let base = i as u32 * shape.slot();
+            let base = i as u32 * machine.slot();
             let mut steps = vec![match walk.start {
                 Start::Zero => Step::Zero,
                 Start::State(_) => Step::Load { base, operator: false },
                 Start::Kept => Step::Load { base, operator: walk.operator },
             }];
-            steps.extend_from_slice(&walk.steps);
+            for (step, moved) in &walk.steps {
+                let mut step = *step;
+                if let (Step::Apply { moved: angle, .. }, true) = (&mut step, *moved != 0) {
+                    *angle = Some(pass.angle(*moved));
+                }
+                steps.push(step);
+            }
             steps.push(Step::Store { base, operator: walk.operator });
             pass.chain(ChainSpec { private: 0, base, operator: walk.operator, steps });
-            let mut slot = vec![f32::NAN; shape.slot() as usize];
+            let mut slot = vec![f32::NAN; machine.slot() as usize];
             match walk.start {
                 Start::Kept => continue,
                 Start::Zero => {}
                 Start::State(state) => match slot.get_mut(..state.len()) {
-                    Some(place) if state.len() == shape.state() as usize => place.copy_from_slice(state),
+                    Some(place) if state.len() == machine.state() as usize => place.copy_from_slice(state),
                     _ => {
-                        let what = format!("a state of {} values, {} are needed", state.len(), shape.state());
-                        return Err(OpError::Shape { op: "delta_chain", what });
+                        let what = format!("a state of {} values, {} are needed", state.len(), machine.state());
+                        return Err(OpError::Shape { op: "chain", what });
                     }
                 },
             }
-            let range = private.range(u64::from(base) * 4, slot_bytes(shape))?;
+            let range = private.range(u64::from(base) * 4, slot_bytes(machine))?;
             self.device.write(&range, bytemuck::cast_slice(&slot))?;
         }
         let pass = pass.finish()?;
         let bytes = u64::from(pass.shape.words) * 4;
         let tables = grown(&*self.device, &mut self.tables, "tables", bytes)?.range(0, bytes)?;
         self.device.write(&tables, bytemuck::cast_slice(&pass.words))?;
-        let work = self.work_for(shape, rows)?;
+        let work = self.work_for(machine, rows)?;
 
         let empty = self.device.alloc("no slab", 256, BufferUse::Storage)?;
         let shared = |i: Option<&u32>| {
             let buffer = i.and_then(|&i| self.shared.get(i as usize)).and_then(Option::as_ref);
             buffer.unwrap_or(&empty).all()
         };
+        let scratch = match machine.scratch_words(rows.count, pass.shape.chunks) {
+            0 => None,
+            words => Some(grown(&*self.device, &mut self.scratch, "chunks", words * 4)?.range(0, words * 4)?),
+        };
         let mut recorder = self.device.recorder();
+        if let Some(scratch) = &scratch {
+            // What an earlier pass left there must not serve this one.
+            self.device.write(scratch, &vec![0xff; scratch.len as usize])?;
+            machine.prepare(
+                &tables,
+                (&work.qkv, &work.gates),
+                scratch,
+                pass.shape.chunks,
+                &mut *recorder,
+                self.device.caps(),
+            )?;
+        }
         for (i, launch) in pass.shape.chains.iter().enumerate() {
             let [a, b, c] = [0, 1, 2].map(|i| shared(launch.shared.get(i)));
-            DeltaChain {
+            let launch = Launch {
                 tables: &tables,
                 qkv: &work.qkv,
                 gates: &work.gates,
                 out: &work.out,
-                heads: (shape.heads, shape.value_heads),
-                sizes: (shape.key, shape.value),
+                scratch: scratch.as_ref(),
                 launch: (i as u32, launch.chains, launch.operator),
                 slabs: [private.all(), a, b, c],
-            }
-            .record(&mut *recorder, self.device.caps())?;
+            };
+            machine.record(&launch, &mut *recorder, self.device.caps())?;
         }
         let ticket = self.device.submit(&recorder.finish()?, Lane::Compute, &[])?;
-        let slots = self.device.read(&private.range(0, walks.len() as u64 * slot_bytes(shape))?, &[ticket])?;
-        let o = match u64::from(rows.count) * u64::from(shape.out()) * 4 {
+        let slots = self.device.read(&private.range(0, walks.len() as u64 * slot_bytes(machine))?, &[ticket])?;
+        let o = match u64::from(rows.count) * u64::from(machine.out()) * 4 {
             0 => Vec::new(),
             bytes => floats(&self.device.read(&work.out.range().slice(0, bytes)?, &[ticket])?.wait()?),
         };
-        let (state, s) = (shape.state() as usize, 2 * shape.state() as usize);
+        let (state, s) = (machine.state() as usize, 2 * machine.state() as usize);
         let slots = floats(&slots.wait()?)
-            .chunks_exact(shape.slot() as usize)
+            .chunks_exact(machine.slot() as usize)
             .map(|w| Slot { state: w[..state].to_vec(), s: w[state..s].to_vec(), t: w[s..].to_vec() })
             .collect();
         Ok(Walked { o, slots })
     }
 
     /// Makes room for the rows and writes them.
-    fn work_for(&mut self, shape: &Shape, rows: &Rows) -> Result<Work, OpError> {
+    fn work_for(&mut self, machine: &Machine, rows: &Rows) -> Result<Work, OpError> {
         let device = &*self.device;
         let work = match self.work.take() {
-            Some(work) if work.shape == *shape && work.rows >= rows.count => work,
+            Some(work) if work.machine == *machine && work.rows >= rows.count => work,
             _ => {
                 // A multiple of 4, so that the rows are whole vectors of four: kernels read q, k and v as such.
                 let count = rows.count.max(4).next_power_of_two();
+                let gates = if machine.fixed() { 1 } else { count };
                 Work {
-                    shape: *shape,
+                    machine: *machine,
                     rows: count,
-                    qkv: Tensor::new(device, "q, k and v", count, shape.row())?,
-                    gates: Tensor::new(device, "gates", count, 2 * shape.value_heads)?,
-                    out: Tensor::new(device, "outputs", count, shape.out())?,
+                    qkv: Tensor::new(device, "q, k and v", count, machine.row())?,
+                    gates: Tensor::new(device, "gates", gates, machine.gate_row())?,
+                    out: Tensor::new(device, "outputs", count, machine.out())?,
                 }
             }
         };
@@ -292,14 +306,14 @@ impl Chains {
             device.write(&work.qkv.range(), bytemuck::cast_slice(&rows.qkv))?;
             device.write(&work.gates.range(), bytemuck::cast_slice(&rows.gates))?;
         }
-        let nothing = vec![f32::NAN; rows.count.max(1) as usize * shape.out() as usize];
+        let nothing = vec![f32::NAN; rows.count.max(1) as usize * machine.out() as usize];
         device.write(&work.out.range(), bytemuck::cast_slice(&nothing))?;
         Ok(self.work.insert(work).clone())
     }
 }
 
-fn slot_bytes(shape: &Shape) -> u64 {
-    u64::from(shape.slot()) * 4
+fn slot_bytes(machine: &Machine) -> u64 {
+    u64::from(machine.slot()) * 4
 }
 
 /// The buffer, replaced by a larger one if it is too small.
@@ -326,28 +340,32 @@ pub(crate) fn read(device: &dyn Device, range: &BufferRange) -> Result<Vec<f64>,
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_that_no_chain_has() {
-        let shape = Shape::new(2, 4, 8, 12).unwrap();
-        assert_eq!((shape.row(), shape.out(), shape.state(), shape.transition()), (80, 48, 384, 256));
-        for sizes in [[0, 1, 8, 8], [1, 1, 8, 0], [1, usize::MAX, 8, 8], [1, 1 << 13, 1 << 13, 1 << 13]] {
-            let [h, hv, k, v] = sizes;
-            assert!(matches!(Shape::new(h, hv, k, v), Err(OpError::Shape { .. })), "{sizes:?}");
-        }
-    }
+    use crate::machine::Method;
+    use seam_ops::{Decay, Recurrence, Update};
 
     /// q, k and v of a row stand side by side, g before beta, and q alone is scaled.
     #[test]
     fn rows_are_laid_out_as_the_kernel_reads_them() {
-        let shape = Shape::new(1, 2, 4, 1).unwrap();
+        let machine = |decay, update| {
+            let recurrence = Recurrence { decay, update, heads: 1, value_heads: 2, key: 4, value: 1, rotation: None };
+            Machine::Chain { recurrence, method: Method::Recurrent }
+        };
         let q: Vec<f64> = (0..8).map(f64::from).collect();
         let k: Vec<f64> = (10..18).map(f64::from).collect();
+        let (g, beta) = ([-1.0, -2.0, -3.0, -4.0], [0.1, 0.2, 0.3, 0.4]);
+        let x = Arrays { q: &q, k: &k, v: &[20.0, 21.0, 22.0, 23.0], g: &g, beta: &beta, ..Arrays::default() };
         let mut rows = Rows::default();
-        rows.push(&shape, 0.5, [&q, &k, &[20.0, 21.0, 22.0, 23.0], &[-1.0, -2.0, -3.0, -4.0], &[0.1, 0.2, 0.3, 0.4]]);
+        rows.push(&machine(Decay::Scalar, Update::Delta), 0.5, &x);
         assert_eq!(rows.count, 2);
         assert_eq!(rows.qkv[..10], [0.0, 0.5, 1.0, 1.5, 10.0, 11.0, 12.0, 13.0, 20.0, 21.0]);
         assert_eq!(rows.qkv[10..], [2.0, 2.5, 3.0, 3.5, 14.0, 15.0, 16.0, 17.0, 22.0, 23.0]);
         assert_eq!(rows.gates, [-1.0, -2.0, 0.1, 0.2, -3.0, -4.0, 0.3, 0.4]);
+
+        let mut rows = Rows::default();
+        rows.push(&machine(Decay::Fixed, Update::Add), 1.0, &Arrays { g: &g[..2], beta: &[], ..x });
+        assert_eq!((rows.count, rows.gates.as_slice()), (2, [-1.0, -2.0].as_slice()));
+        let mut rows = Rows::default();
+        rows.push(&machine(Decay::None, Update::Add), 1.0, &Arrays { g: &[], beta: &[], ..x });
+        assert_eq!(rows.gates, [0.0, 0.0], "one a row where there are none");
     }
 }

@@ -3,10 +3,11 @@
 //! A check's error and bound are those of the worst group of its tensor (a head of a state, a row of outputs, a value of
 //! a gate): the Euclidean norm of the group's difference, and what it may be.
 
-mod delta_rule;
 mod golden;
 mod measure;
 mod ops;
+mod recurrence;
+mod rope_shift;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,18 +19,11 @@ use golden::Golden;
 
 pub use golden::GoldenError;
 
-/// Why a golden is skipped: its family comes later.
-const NO_KERNEL: &str = "no kernel for this family yet";
-
-/// Families that have goldens but no kernel.
-const LATER: &[&str] =
-    &["gla", "kda", "lightning", "linear_attn", "mamba2_ssd", "retention", "rope_shift", "simple_gla"];
-
 /// Compares the results in the file at `path` with what `device` computes from the inputs beside them.
 ///
-/// `gated_delta_rule` (and `delta_rule`, its case of g = 0): outputs, end states and operators of every case, run in one
-/// pass, cut into two, and from the golden operator applied. `ops`: the norms, gates, convolutions and rotations that
-/// exist. Everything else is listed as skipped; a report without a comparison has not passed.
+/// A family of recurrences: outputs, end states and operators of every case, by every method, run in one pass, cut into
+/// two, and from the golden operator applied. `rope_shift`: states of keys rotated at a position, computed there and moved
+/// there. `ops`: norms, gates, convolutions and rotations. A report without a comparison has not passed.
 ///
 /// # Errors
 /// [`GoldenError`] if the file is damaged, of an unknown family, or holds a tensor that no check knows, and what the
@@ -51,12 +45,8 @@ pub fn check(device: &Arc<dyn Device>, path: &Path) -> Result<Report, GoldenErro
     }
     let family = golden.field("spec", "name");
     match family.as_ref().and_then(serde_json::Value::as_str) {
-        Some("gated_delta_rule") => delta_rule::check(device, &golden, true, &mut report)?,
-        Some("delta_rule") => delta_rule::check(device, &golden, false, &mut report)?,
-        Some(family) if LATER.contains(&family) => {
-            report.skipped.extend(golden.cases.keys().map(|case| (case.clone(), NO_KERNEL.to_owned())));
-        }
-        Some(family) => return Err(golden.not_understood(format!("the family {family} is not known"))),
+        Some("rope_shift") => rope_shift::check(device, &golden, &mut report)?,
+        Some(family) => recurrence::check(device, &golden, family, &mut report)?,
         None => return Err(golden.not_understood("its metadata names neither a family nor operations")),
     }
     Ok(report)

@@ -2,40 +2,48 @@
 
 use std::sync::Arc;
 
+use seam_algebra::families::GatedDeltaRule;
 use seam_algebra::laws::{ChainStep, LawReport, Limits, Options, Subject, SubjectError, run_laws};
 use seam_algebra::strategy::Rounding;
-use seam_algebra::{Inputs, Operator, Run, Sizes, Transition};
+use seam_algebra::{DecayKind, Family, Inputs, Operator, Run, Sizes};
 use seam_device::{Device, DeviceKind};
-use seam_ops::{Form, OpError, Step};
+use seam_ops::{OpError, Rotation, Step};
 
-use crate::chains::{Chains, Rows, Shape, Slot, Start, Stored, Walk};
+use crate::chains::{Chains, Rows, Slot, Start, Walk};
+use crate::lower::{Lowering, failed, update_of};
+use crate::machine::{Machine, Method};
 use crate::tolerance::LAWS;
 
 /// Rows that a software driver suggests for a pass are fewer than this; see [`DeviceSubject::limits`].
 const SLOW_ROWS: u32 = 512;
 
-/// The gated delta rule as a device runs it, through the chain operation of a pass.
+/// A family as a device runs it, through the chain operations of a pass.
 pub struct DeviceSubject {
     name: String,
     limits: Limits,
+    family: &'static dyn Family,
+    method: Method,
     chains: Chains,
 }
 
 impl DeviceSubject {
-    /// The subject on `device`. Memory is allocated when it is needed.
+    /// `family` on `device`, run by `method`; nothing where there is no such kernel. Memory is allocated when it is needed.
     #[must_use]
-    pub fn new(device: &Arc<dyn Device>) -> Self {
+    pub fn new(device: &Arc<dyn Device>, family: &'static dyn Family, method: Method) -> Option<Self> {
         let caps = device.caps();
+        if !runs(device, family, method) {
+            return None;
+        }
         let slow = caps.kind == DeviceKind::Wgpu && caps.rows_hint < SLOW_ROWS;
         // Sizes of keys that kernels exist for; of values also such that are no multiple of a vector of 4, and with the
-        // operator's columns more than the 32 of a workgroup. A software driver takes seconds to compile the kernel of
-        // a key size, longer the larger it is, and milliseconds a head to run 70 tokens.
+        // operator's columns more than the 32 of a workgroup. A software driver takes long to compile the kernels of
+        // a key size, longer the larger it is, and milliseconds a head to run 70 tokens: four pairs of sizes there.
         let few = Limits {
             max_tokens: 70,
             max_cases: 16,
             max_ratio: 2,
-            key_dims: vec![4, 12, 16, 32],
-            value_dims: vec![4, 3, 12],
+            key_dims: vec![4, 16],
+            value_dims: vec![3, 12],
             ..Limits::default()
         };
         let many = Limits {
@@ -44,15 +52,42 @@ impl DeviceSubject {
             ..Limits::default()
         };
         let limits = Limits { rounding: Rounding::F32, tolerances: LAWS, ..if slow { few } else { many } };
-        Self { name: format!("{} ({})", caps.kind, caps.name), limits, chains: Chains::new(device) }
+        let name = format!("{} ({})/{}", caps.kind, caps.name, method.name());
+        Some(Self { name, limits, family, method, chains: Chains::new(device) })
+    }
+
+    /// Cuts chains where a launch would run about more than so many tokens of one.
+    #[must_use]
+    pub fn with_budget(mut self, tokens: u32) -> Self {
+        self.chains.budget = tokens;
+        self
+    }
+
+    fn lowering(&self, sizes: &Sizes, decay: DecayKind, rotation: Option<Rotation>) -> Result<Lowering, SubjectError> {
+        Lowering::new(self.family, sizes, decay, self.method, rotation)
     }
 
     /// Walks one chain; returns its outputs and its slot.
-    fn one(&mut self, shape: &Shape, rows: &Rows, walk: Walk<'_>) -> Result<(Vec<f64>, Slot), SubjectError> {
-        let mut walked = self.chains.walk(shape, rows, &[walk]).map_err(failed("a chain"))?;
+    fn one(&mut self, on: &Lowering, rows: &Rows, walk: Walk<'_>) -> Result<(Vec<f64>, Slot), SubjectError> {
+        let mut walked = self.chains.walk(&on.machine, rows, &[walk]).map_err(failed("a chain"))?;
         let slot = walked.slots.pop().ok_or_else(|| failed("a chain")(missing("it left no slot")))?;
         Ok((walked.o, slot))
     }
+}
+
+/// Whether the device has the kernels.
+fn runs(device: &Arc<dyn Device>, family: &dyn Family, method: Method) -> bool {
+    update_of(family).is_some_and(|update| Machine::runs(device.caps(), update, method))
+}
+
+/// `family` on `device`, by every method that there are kernels for.
+#[must_use]
+pub fn subjects(device: &Arc<dyn Device>, family: &'static dyn Family) -> Vec<Box<dyn Subject + Send>> {
+    Method::ALL
+        .into_iter()
+        .filter_map(|method| DeviceSubject::new(device, family, method))
+        .map(|subject| Box::new(subject) as Box<dyn Subject + Send>)
+        .collect()
 }
 
 impl Subject for DeviceSubject {
@@ -64,67 +99,89 @@ impl Subject for DeviceSubject {
         self.limits.clone()
     }
 
+    fn family(&self) -> &'static dyn Family {
+        self.family
+    }
+
     fn run(&mut self, x: &Inputs, s0: &[f64]) -> Result<Run, SubjectError> {
-        let shape = shape_of(&x.sizes)?;
-        let rows = rows_of(&shape, [x]);
-        let s0 = single(s0);
-        let walk = Walk { start: Start::State(&s0), steps: run_step(0, x), operator: false };
-        let (o, slot) = self.one(&shape, &rows, walk)?;
-        Ok(Run { o, state: slot.state })
+        let on = self.lowering(&x.sizes, x.decay, None)?;
+        let mut rows = Rows::default();
+        on.push(&mut rows, x);
+        let s0 = on.state(s0);
+        let walk = Walk { start: Start::State(&s0), steps: run_step(&on, 0, x), operator: false };
+        let (o, slot) = self.one(&on, &rows, walk)?;
+        Ok(on.run(&o, x, &slot))
     }
 
     fn operator(&mut self, x: &Inputs, first: usize) -> Result<Vec<Operator>, SubjectError> {
-        let shape = shape_of(&x.sizes)?;
+        let on = self.lowering(&x.sizes, x.decay, None)?;
+        let mut rows = Rows::default();
+        on.push(&mut rows, x);
         let (seam, rest) = (x.slice(0..first)?, x.slice(first..x.sizes.tokens)?);
-        let mut steps = run_step(0, &seam);
-        steps.push(Step::Begin);
-        steps.extend(run_step(first, &rest));
+        let mut steps = run_step(&on, 0, &seam);
+        steps.push((Step::Begin, 0));
+        steps.extend(run_step(&on, first, &rest));
         let walk = Walk { start: Start::Zero, steps, operator: true };
-        let (_, slot) = self.one(&shape, &rows_of(&shape, [x]), walk)?;
-        operators(&shape, &slot)
+        let (_, slot) = self.one(&on, &rows, walk)?;
+        on.operators(&slot)
     }
 
     fn chain(&mut self, sizes: &Sizes, s0: &[f64], steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
-        let shape = shape_of(sizes)?;
-        let runs = steps.iter().filter_map(|step| if let ChainStep::Run(x) = step { Some(*x) } else { None });
-        let rows = rows_of(&shape, runs);
-        let stored: Vec<Stored> = steps
-            .iter()
-            .filter_map(|step| if let ChainStep::Apply(operators) = step { Some(store(operators)) } else { None })
-            .collect();
-        let mut applies = self.chains.upload(&shape, &stored).map_err(failed("uploading operators"))?.into_iter();
+        let runs: Vec<&Inputs> =
+            steps.iter().filter_map(|step| if let ChainStep::Run(x) = step { Some(*x) } else { None }).collect();
+        let decay = runs.first().map_or(self.family.decay(), |x| x.decay);
+        let on = self.lowering(sizes, decay, None)?;
+        let mut rows = Rows::default();
+        runs.iter().for_each(|x| on.push(&mut rows, x));
+        let mut stored = Vec::new();
+        for step in steps {
+            if let ChainStep::Apply(operators) = step {
+                stored.push(on.store(operators, 0)?);
+            }
+        }
+        let mut applies = self.chains.upload(&on.machine, &stored).map_err(failed("uploading operators"))?.into_iter();
         let (mut walked, mut first) = (Vec::new(), 0);
         for step in steps {
             match step {
                 ChainStep::Run(x) => {
-                    walked.extend(run_step(first, x));
+                    walked.extend(run_step(&on, first, x));
                     first += x.sizes.tokens;
                 }
                 ChainStep::Apply(_) => walked.extend(applies.next()),
             }
         }
-        let s0 = single(s0);
+        let s0 = on.state(s0);
         let walk = Walk { start: Start::State(&s0), steps: walked, operator: false };
-        let (o, slot) = self.one(&shape, &rows, walk)?;
-        Ok(Run { o, state: slot.state })
+        let (o, slot) = self.one(&on, &rows, walk)?;
+        let (mut all, mut at) = (Vec::new(), 0);
+        for x in runs {
+            let width = on.rows(x.sizes.tokens) as usize * on.machine.out() as usize;
+            all.extend(on.outputs(o.get(at..at + width).unwrap_or_default(), x));
+            at += width;
+        }
+        Ok(Run { o: all, state: on.own_state(&slot.state) })
     }
 
     fn batch(&mut self, xs: &[(Inputs, Vec<f64>)]) -> Result<Vec<Run>, SubjectError> {
         let Some((one, _)) = xs.first() else { return Ok(Vec::new()) };
-        let shape = shape_of(&one.sizes)?;
-        let rows = rows_of(&shape, xs.iter().map(|(x, _)| x));
-        let starts: Vec<Vec<f32>> = xs.iter().map(|(_, s0)| single(s0)).collect();
+        // The one row of fixed gates belongs to a layer; members of different layers have a row a token.
+        let unrolled = one.decay == DecayKind::Fixed && xs.iter().any(|(x, _)| x.g != one.g);
+        let own: Vec<Inputs> = xs.iter().map(|(x, _)| if unrolled { unroll(x) } else { x.clone() }).collect();
+        let on = self.lowering(&one.sizes, if unrolled { DecayKind::Scalar } else { one.decay }, None)?;
+        let mut rows = Rows::default();
+        own.iter().for_each(|x| on.push(&mut rows, x));
+        let starts: Vec<Vec<f32>> = xs.iter().map(|(_, s0)| on.state(s0)).collect();
         let mut first = 0;
         let mut walks = Vec::new();
         for ((x, _), s0) in xs.iter().zip(&starts) {
-            walks.push(Walk { start: Start::State(s0), steps: run_step(first, x), operator: false });
+            walks.push(Walk { start: Start::State(s0), steps: run_step(&on, first, x), operator: false });
             first += x.sizes.tokens;
         }
-        let walked = self.chains.walk(&shape, &rows, &walks).map_err(failed("a batch of chains"))?;
+        let walked = self.chains.walk(&on.machine, &rows, &walks).map_err(failed("a batch of chains"))?;
         let mut o = walked.o.into_iter();
-        let run = |((x, _), slot): (&(Inputs, Vec<f64>), Slot)| Run {
-            o: o.by_ref().take(x.sizes.tokens * shape.out() as usize).collect(),
-            state: slot.state,
+        let run = |((x, _), slot): (&(Inputs, Vec<f64>), Slot)| {
+            let own: Vec<f64> = o.by_ref().take(on.rows(x.sizes.tokens) as usize * on.machine.out() as usize).collect();
+            on.run(&own, x, &slot)
         };
         Ok(xs.iter().zip(walked.slots).map(run).collect())
     }
@@ -134,69 +191,47 @@ impl Subject for DeviceSubject {
         let (Some(first), true) = (later.first(), later.len() == earlier.len()) else {
             return Err(failed("composing")(missing("the operators are of different numbers of heads")));
         };
-        let shape = Shape::new(1, later.len(), first.key_dim(), first.value_dim()).map_err(failed("composing"))?;
-        let applies = self.chains.upload(&shape, &[store(earlier), store(later)]);
-        let steps = std::iter::once(Step::Begin).chain(applies.map_err(failed("uploading operators"))?).collect();
+        // A state may have more columns than the values.
+        let extra = self.family.state_columns(0);
+        let sizes = Sizes {
+            tokens: 0,
+            key_heads: 1,
+            value_heads: later.len(),
+            key_dim: first.key_dim(),
+            value_dim: first.value_dim().saturating_sub(extra),
+        };
+        let on = self.lowering(&sizes, self.family.decay(), None)?;
+        let stored = [on.store(earlier, 0)?, on.store(later, 0)?];
+        let applies = self.chains.upload(&on.machine, &stored).map_err(failed("uploading operators"))?;
+        let steps = std::iter::once((Step::Begin, 0)).chain(applies).collect();
         let walk = Walk { start: Start::Zero, steps, operator: true };
-        let (_, slot) = self.one(&shape, &Rows::default(), walk)?;
-        operators(&shape, &slot)
+        let (_, slot) = self.one(&on, &Rows::default(), walk)?;
+        on.operators(&slot)
     }
 }
 
-/// Runs all laws on `device`. `progress` hears of every case before it runs: the law's name and the case's number. An
-/// error of the device fails the law that met it.
+/// Runs all laws of the gated delta rule, token by token, on `device`. `progress` hears of every case before it runs: the
+/// law's name and the case's number. An error of the device fails the law that met it.
 pub fn run(device: &Arc<dyn Device>, options: &Options, progress: &mut dyn FnMut(&str, usize)) -> Vec<LawReport> {
-    run_laws(&mut DeviceSubject::new(device), options, progress)
+    match DeviceSubject::new(device, &GatedDeltaRule, Method::Recurrent) {
+        Some(mut subject) => run_laws(&mut subject, options, progress),
+        None => Vec::new(),
+    }
 }
 
-fn failed(what: &str) -> impl FnOnce(OpError) -> SubjectError {
-    move |error| SubjectError::Failed { what: what.to_owned(), source: Box::new(error) }
+/// Inputs with a fixed gate as inputs with a gate a token.
+fn unroll(x: &Inputs) -> Inputs {
+    Inputs { g: x.g.repeat(x.sizes.tokens), decay: DecayKind::Scalar, ..x.clone() }
 }
 
 fn missing(what: &str) -> OpError {
-    OpError::Shape { op: "delta_chain", what: what.to_owned() }
+    OpError::Shape { op: "chain", what: what.to_owned() }
 }
 
-fn shape_of(sizes: &Sizes) -> Result<Shape, SubjectError> {
-    Shape::new(sizes.key_heads, sizes.value_heads, sizes.key_dim, sizes.value_dim).map_err(failed("the sizes"))
-}
-
-fn rows_of<'a>(shape: &Shape, xs: impl IntoIterator<Item = &'a Inputs>) -> Rows {
-    let mut rows = Rows::default();
-    for x in xs {
-        rows.push(shape, x.scale, [&x.q, &x.k, &x.v, &x.g, &x.beta]);
-    }
-    rows
-}
-
-/// The step that runs the rows of `x`, which begin at row `first`; none for no rows.
-fn run_step(first: usize, x: &Inputs) -> Vec<Step> {
-    match x.sizes.tokens as u32 {
+/// The step that runs the rows of `x`, whose first token is token `first`; none for no rows.
+fn run_step(on: &Lowering, first: usize, x: &Inputs) -> Vec<(Step, i64)> {
+    match on.rows(x.sizes.tokens) {
         0 => Vec::new(),
-        rows => vec![Step::Run { first: first as u32, rows }],
+        rows => vec![(Step::Run { first: on.rows(first), rows }, 0)],
     }
-}
-
-fn single(x: &[f64]) -> Vec<f32> {
-    x.iter().map(|&x| x as f32).collect()
-}
-
-/// The operators of all heads in the form of the whole: T is the identity or zero where it is for every head.
-fn store(operators: &[Operator]) -> Stored {
-    let all = |test: fn(&Transition) -> bool| operators.iter().all(|o| test(o.transition()));
-    let form = if all(|t| *t == Transition::IDENTITY) {
-        Form::Identity
-    } else if all(|t| matches!(t, Transition::Absent(_))) {
-        Form::Zero
-    } else {
-        Form::Dense
-    };
-    let t = operators.iter().flat_map(|o| single(&o.transition().to_dense(o.key_dim()))).collect();
-    Stored { s: operators.iter().flat_map(|o| single(o.state())).collect(), t, form }
-}
-
-fn operators(shape: &Shape, slot: &Slot) -> Result<Vec<Operator>, SubjectError> {
-    let (k, v) = (shape.key as usize, shape.value as usize);
-    let heads = slot.t.chunks_exact(k * k).zip(slot.s.chunks_exact(k * v));
-    heads.map(|(t, s)| Ok(Operator::new(k, v, Transition::Dense { matrix: t.to_vec() }, s.to_vec())?)).collect()
 }

@@ -8,11 +8,14 @@
 mod chains;
 pub mod kernels;
 pub mod laws;
+mod lower;
+mod machine;
 pub mod model;
 mod path;
 pub mod report;
 pub mod tolerance;
 
 pub use kernels::GoldenError;
+pub use machine::Method;
 pub use path::check_path;
 pub use report::{Check, Report};

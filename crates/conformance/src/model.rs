@@ -163,8 +163,9 @@ fn check_gdn(runner: &Runner, golden: &Golden, name: &str, rest: &str, taps: &[T
     let unknown = || CheckError::Unknown(name.to_owned());
     let (layer, part) = rest.split_once(".gdn.").ok_or_else(unknown)?;
     let linear = runner.spec().linear.ok_or_else(unknown)?;
-    let keys = (linear.key_heads * linear.key) as usize;
-    let (hv, values) = (linear.value_heads as usize, (linear.value_heads * linear.value) as usize);
+    let r = linear.recurrence;
+    let keys = (r.heads * r.key) as usize;
+    let (hv, values) = (r.value_heads as usize, r.out() as usize);
     let (tap, range) = match part {
         "q" => ("qkv", 0..keys),
         "k" => ("qkv", keys..2 * keys),

@@ -53,6 +53,10 @@ pub const CHAIN_TRANSITION: Tolerance = CHAIN_STATE;
 /// 1.6e-7, in another order about as much.
 pub const APPLIED: Tolerance = Tolerance::new(0.0, 5e-7);
 
+/// `R·S` with S rounded to f32, each head relative to `‖S‖`: the rounding of S, of the cos and sin (made from f64 products),
+/// of two products and a sum.
+pub const MOVED: Tolerance = Tolerance::new(0.0, 3e-7);
+
 /// A norm, each group relative to its own size: sums of 16 squares (1e-7), a reciprocal root of 2 ulp (2.4e-7) and three
 /// roundings.
 pub const NORM: Tolerance = Tolerance::new(0.0, 6e-7);

@@ -18,6 +18,10 @@ use crate::error::EngineError;
 /// Lists that are kept for replay.
 const KEPT_LISTS: usize = 64;
 
+/// Tokens of one chain in one launch, as a multiple of the rows that a pass should have: a chain's step touches one state
+/// where a row of a pass goes through every product of a layer.
+const CHAIN_ROWS: u32 = 16;
+
 /// Sizes that an engine is made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RunnerOptions {
@@ -158,7 +162,8 @@ impl Runner {
     fn builder(&self) -> PassBuilder {
         let spec = self.spec();
         let (rot, theta) = spec.kv.map_or((0, 1.0), |kv| (kv.rot, kv.theta));
-        PassBuilder::new(spec.linear.map_or(0, |l| l.kernel), rot, theta)
+        let budget = self.device.caps().rows_hint.saturating_mul(CHAIN_ROWS);
+        PassBuilder::new(spec.linear.map_or(0, |l| l.kernel), rot, theta).with_budget(budget)
     }
 
     /// Runs sequences until nothing of them is left, packing rows of several into each pass; returns the logits each

@@ -71,7 +71,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &elementwise::SWIGLU,
     &conv::CONV_SILU,
     &conv::CONV_TAIL,
-    &chain::DELTA_CHAIN,
+    &chain::CHAIN,
     &kv_write::KV_WRITE,
     &attention::ATTENTION,
     &gemm::GEMM,

@@ -18,6 +18,7 @@
 //! | chain launches | first chain, chains |
 //! | chains | first step, steps, flags, 0 |
 //! | steps | operation and seven operands |
+//! | chunks | first row, rows |
 //! | attention launches | number of slabs, 0, 0, 0, then four KV slabs |
 
 /// Number of rows in the pass.
@@ -26,6 +27,8 @@ pub const ROWS: usize = 0;
 pub const LOGITS: usize = 1;
 /// Number of runs.
 pub const RUNS: usize = 2;
+/// Number of chunks of the runs in chains.
+pub const CHUNKS: usize = 3;
 /// Word offset of the rows.
 pub const ROW_TABLE: usize = 4;
 /// Word offset of the runs.
@@ -52,6 +55,8 @@ pub const CHAIN_TABLE: usize = 14;
 pub const STEP_TABLE: usize = 15;
 /// Word offset of the attention launches.
 pub const ATTENTION_LAUNCHES: usize = 16;
+/// Word offset of the chunks.
+pub const CHUNK_TABLE: usize = 17;
 /// Words of the header.
 pub const HEADER: usize = 32;
 
@@ -71,8 +76,13 @@ pub const LAUNCH_WORDS: usize = 2;
 pub const CHAIN_WORDS: usize = 4;
 /// Words of a chain step.
 pub const STEP_WORDS: usize = 8;
+/// Words of a chunk.
+pub const CHUNK_WORDS: usize = 2;
 /// Words of an attention launch.
 pub const ATTENTION_LAUNCH_WORDS: usize = 8;
+
+/// Most rows of a chunk. A run step of n rows has ⌈n/16⌉ chunks, all but the last of them full.
+pub const CHUNK_TOKENS: usize = 16;
 
 /// Slabs of cached entries that one launch of the convolution or of a chain can bind.
 pub const SHARED_SLABS: usize = 3;
@@ -92,14 +102,18 @@ pub const SOURCE_SHARED: u32 = 3;
 pub const STEP_ZERO: u32 = 0;
 /// Step: load from the private slab. Operands: base word, 1 if operator columns are loaded too.
 pub const STEP_LOAD: u32 = 1;
-/// Step: run rows. Operands: first row, rows.
+/// Step: run rows. Operands: first row, rows, first chunk.
 pub const STEP_RUN: u32 = 2;
 /// Step: the operator columns start, from `0 | I`.
 pub const STEP_BEGIN: u32 = 3;
-/// Step: `h ← T·h + S`. Operands: binding (0..2 shared, 3 private), word of S, word of T, form of T.
+/// Step: `h ← T·h + S`. Operands: binding (0..2 shared, 3 private), word of S, word of T, form of T, angle + 1 of the
+/// rotation R that moves the operator to `R·S`, `R·T·Rᵀ`, or 0.
 pub const STEP_APPLY: u32 = 4;
 /// Step: store to the private slab. Operands as for a load.
 pub const STEP_STORE: u32 = 5;
+
+/// Step: store the running state alone, for a prefix point. Operand: base word.
+pub const STEP_SNAPSHOT: u32 = 6;
 
 /// Chain flag: operator columns exist.
 pub const CHAIN_OPERATOR: u32 = 1;
@@ -110,6 +124,11 @@ pub const FORM_ZERO: u32 = 0;
 pub const FORM_IDENTITY: u32 = 1;
 /// Form of T: dense `[HV, K, K]` f32.
 pub const FORM_DENSE: u32 = 2;
+
+/// Form of T: one factor a head, `[HV]` f32 logarithms.
+pub const FORM_SCALAR: u32 = 3;
+/// Form of T: one factor a head and key dim, `[HV, K]` f32 logarithms.
+pub const FORM_DIAGONAL: u32 = 4;
 
 /// A view of tables as the twins read them.
 #[derive(Clone, Copy, Debug)]

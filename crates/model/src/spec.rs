@@ -1,5 +1,7 @@
 //! What the engine must know of a stack: the sizes of its memory, not its arithmetic.
 
+use seam_ops::Recurrence;
+
 /// Sizes of the full-attention layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvSpec {
@@ -34,14 +36,8 @@ impl KvSpec {
 pub struct LinearSpec {
     /// How many layers.
     pub layers: usize,
-    /// Key heads H.
-    pub key_heads: u32,
-    /// Value heads HV.
-    pub value_heads: u32,
-    /// K.
-    pub key: u32,
-    /// V.
-    pub value: u32,
+    /// Their recurrence.
+    pub recurrence: Recurrence,
     /// Taps of the convolution.
     pub kernel: u32,
     /// Channels of the convolution.
@@ -52,13 +48,13 @@ impl LinearSpec {
     /// Words of a state `[HV, K, V]`.
     #[must_use]
     pub fn state_words(&self) -> u32 {
-        self.value_heads * self.key * self.value
+        self.recurrence.state_words()
     }
 
-    /// Words of a dense transition `[HV, K, K]`.
+    /// Words of a transition in the recurrence's form.
     #[must_use]
     pub fn transition_words(&self) -> u32 {
-        self.value_heads * self.key * self.key
+        self.recurrence.transition_words()
     }
 
     /// Words of a conv tail `[k−1, channels]`.
@@ -76,7 +72,7 @@ impl LinearSpec {
     /// Word of the conv tail within a slot.
     #[must_use]
     pub fn tail_offset(&self, operator: bool) -> u32 {
-        self.state_words() * if operator { 2 } else { 1 } + if operator { self.transition_words() } else { 0 }
+        self.recurrence.slot_words(operator)
     }
 
     /// Words of a cached entry: `S`, then `T` if it has one, then the conv tail.

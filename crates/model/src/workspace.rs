@@ -89,7 +89,7 @@ impl Workspace {
         let crate::config::Family::Qwen35(family) = &config.family;
         let intermediate = family.intermediate as u32;
         let linear = spec.linear.map(|l| -> Result<LinearWork, OpError> {
-            let (hv, value) = (l.value_heads, l.value_heads * l.value);
+            let (hv, value) = (l.recurrence.value_heads, l.recurrence.out());
             Ok(LinearWork {
                 qkv: rows_of("qkv", l.channels)?,
                 conv: rows_of("conv", l.channels)?,

@@ -1,59 +1,57 @@
-//! Chains of the gated delta rule.
+//! Chains of any recurrence, token by token.
 
 use seam_device::{BufferRange, Caps, Command};
-use seam_kernels::chain::{ChainParams, DELTA_CHAIN};
+use seam_kernels::chain::CHAIN;
 
 use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
+use crate::recurrence::{Decay, Recurrence};
 use crate::tensor::Tensor;
 
-/// Walks the chains of one launch of the pass.
+/// Walks the chains of one launch of the pass in the recurrent form.
 #[derive(Debug)]
-pub struct DeltaChain<'a> {
+pub struct Chain<'a> {
     /// Tables of the pass.
     pub tables: &'a BufferRange,
-    /// `[rows, 2·H·K + HV·V]`: q, k (normalised, q scaled) and v.
+    /// The recurrence.
+    pub recurrence: Recurrence,
+    /// `[rows, 2·H·K + HV·V]`: q (scaled), k and v; for a rank-one update then a and b.
     pub qkv: &'a Tensor,
-    /// `[rows, 2·HV]`: g, then beta.
+    /// `[rows, …]`: g, then β, as [`Recurrence::gate_row`] says; one row for a fixed decay.
     pub gates: &'a Tensor,
     /// `[rows, HV·V]`.
     pub out: &'a Tensor,
-    /// Key heads H, value heads HV.
-    pub heads: (u32, u32),
-    /// Sizes K and V.
-    pub sizes: (u32, u32),
     /// Which launch, an upper bound of its chains, and whether any builds an operator.
     pub launch: (u32, u32, bool),
     /// The private slab, then the shared ones.
     pub slabs: [BufferRange; 4],
 }
 
-impl Operation for DeltaChain<'_> {
+/// Checks the tensors of a chain against its recurrence.
+pub(crate) fn check(op: &'static str, r: &Recurrence, qkv: &Tensor, gates: &Tensor) -> Result<(), OpError> {
+    r.check(op)?;
+    ensure(op, qkv.cols() == r.row(), || format!("rows of q, k and v of {}, {r:?} has {}", qkv.cols(), r.row()))?;
+    ensure(op, gates.cols() == r.gate_row(), || {
+        format!("rows of gates of {}, {r:?} has {}", gates.cols(), r.gate_row())
+    })?;
+    let enough = matches!(r.decay, Decay::Fixed) || r.gate_row() == 1 || gates.rows() >= qkv.rows();
+    ensure(op, enough, || format!("gates of {} rows, {} of q, k and v", gates.rows(), qkv.rows()))
+}
+
+impl Operation for Chain<'_> {
     fn check(&self) -> Result<(), OpError> {
-        let ((h, hv), (k, v)) = (self.heads, self.sizes);
-        let fits = h > 0
-            && hv.is_multiple_of(h)
-            && self.qkv.cols() == 2 * h * k + hv * v
-            && self.gates.cols() == 2 * hv
-            && self.out.cols() == hv * v;
-        ensure("delta_chain", fits, || {
-            format!(
-                "{h} key heads of {k}, {hv} value heads of {v}, rows of {}, {} and {}",
-                self.qkv.cols(),
-                self.gates.cols(),
-                self.out.cols()
-            )
+        check("chain", &self.recurrence, self.qkv, self.gates)?;
+        ensure("chain", self.out.cols() == self.recurrence.out(), || {
+            format!("outputs of {}, {:?} has {}", self.out.cols(), self.recurrence, self.recurrence.out())
         })
     }
 
     fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
-        let ((heads, value_heads), (k, value)) = (self.heads, self.sizes);
-        let columns = if self.launch.2 { 2 * value + k } else { value };
-        let params =
-            ChainParams { heads, value_heads, value, row: self.qkv.cols(), launch: self.launch.0, pad: [0; 3] };
+        let r = &self.recurrence;
         let mut bindings = vec![self.tables.clone(), self.qkv.range(), self.gates.range(), self.out.range()];
         bindings.extend(self.slabs.iter().cloned());
-        let grid = [columns.div_ceil(32), value_heads, self.launch.1];
-        Ok(vec![launch("delta_chain", caps, DELTA_CHAIN.id, vec![k], &params, bindings, grid)?])
+        let grid = [r.columns(self.launch.2).div_ceil(32), r.value_heads, self.launch.1];
+        let params = r.params(self.launch.0);
+        Ok(vec![launch("chain", caps, CHAIN.id, r.constants(), &params, bindings, grid)?])
     }
 }

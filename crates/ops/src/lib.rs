@@ -20,11 +20,12 @@ mod norm;
 mod operation;
 mod pass;
 mod pool;
+mod recurrence;
 mod tensor;
 mod weight;
 
 pub use attention::SpanAttention;
-pub use chain::DeltaChain;
+pub use chain::Chain;
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;
@@ -39,5 +40,6 @@ pub use pass::{
     Source, SpanSpec, Step, TailLaunch,
 };
 pub use pool::{LayerPool, PoolFull};
+pub use recurrence::{Decay, Pairing, Recurrence, Rotation, Update};
 pub use tensor::Tensor;
 pub use weight::{Shard, Weight};

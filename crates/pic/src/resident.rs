@@ -255,7 +255,8 @@ fn layer_headers(spec: &StackSpec, parts: &KeyParts<'_>) -> Vec<LayerHeader> {
                 vec![section(SectionKind::Keys, &shape), section(SectionKind::Values, &shape)]
             }
             (false, _, Some(l)) => {
-                let [hv, k, v] = [l.value_heads, l.key, l.value].map(u64::from);
+                let r = l.recurrence;
+                let [hv, k, v] = [r.value_heads, r.key, r.value].map(u64::from);
                 let mut sections = vec![section(SectionKind::State, &[hv, k, v])];
                 if parts.policy.form == StorageForm::Operator {
                     sections.push(section(SectionKind::Transition, &[hv, k, k]));

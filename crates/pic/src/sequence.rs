@@ -247,7 +247,7 @@ impl Sequence {
         if let (Some(place), Some(linear)) = (entry.operator, spec.linear) {
             let slab = SlabId::Shared(place.slab);
             let t = place.offset + linear.state_words();
-            steps.push(Step::Apply { slab, s: place.offset, t, form });
+            steps.push(Step::Apply { slab, s: place.offset, t, form, moved: None });
             let tail = t + if entry.transition { linear.transition_words() } else { 0 };
             let history = linear.kernel - 1;
             // Of an entry shorter than the history only its own tokens count: older inputs are the true ones.

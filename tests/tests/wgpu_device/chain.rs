@@ -1,7 +1,7 @@
 //! The chain kernel of the gated delta rule against its twin: every key size, every step, every form of T.
 
 use bytemuck::bytes_of;
-use seam_kernels::chain::{ChainParams, DELTA_CHAIN, KEY_SIZES};
+use seam_kernels::chain::{CHAIN, ChainParams, KEY_SIZES};
 use seam_kernels::tables::{
     CHAIN_LAUNCHES, CHAIN_OPERATOR, CHAIN_TABLE, FORM_DENSE, FORM_IDENTITY, FORM_ZERO, STEP_APPLY, STEP_BEGIN,
     STEP_LOAD, STEP_RUN, STEP_STORE, STEP_TABLE, STEP_ZERO,
@@ -127,12 +127,14 @@ fn case(random: &mut Random, shape: &Shape, misaligned: bool) -> Case {
         value_heads: hv as u32,
         value: shape.value as u32,
         row: shape.row() as u32,
+        gate_row: 2 * hv as u32,
+        strength: hv as u32,
         launch: 1,
-        pad: [0; 3],
+        rot: 0,
     };
     Case {
-        kernel: &DELTA_CHAIN,
-        constants: vec![shape.key as u32],
+        kernel: &CHAIN,
+        constants: vec![shape.key as u32, 1, 2, 0],
         params: bytes_of(&params).to_vec(),
         data: vec![tables.0, inputs(random, shape, rows), words(&gates), out, private, s0, s1, s2],
         grid: [(2 * shape.value + shape.key).div_ceil(32) as u32, hv as u32, 8],

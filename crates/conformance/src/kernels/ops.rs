@@ -9,7 +9,8 @@ use std::sync::Arc;
 use seam_device::{Buffer, BufferRange, BufferUse, Device, Lane, Recorder, align_up};
 use seam_ops::{OpError, PassBuilder, PassTables, RunSpec, Tensor};
 
-use super::NO_KERNEL;
+/// Why an entry is skipped.
+const NO_KERNEL: &str = "no operation for it yet";
 use super::golden::{Golden, GoldenError};
 use crate::chains::read;
 use crate::model::CheckError;

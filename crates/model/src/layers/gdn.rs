@@ -2,9 +2,7 @@
 
 use seam_device::Recorder;
 use seam_kernels::tables::ROWS;
-use seam_ops::{
-    ConvSilu, ConvTail, DeltaChain, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, Tensor, Weight,
-};
+use seam_ops::{Chain, ConvSilu, ConvTail, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, Tensor, Weight};
 
 use super::PassContext;
 use crate::config::LinearDims;
@@ -66,7 +64,7 @@ impl GatedDeltaNet {
             conv: small("conv1d.weight", &[channels, 1, dims.conv_kernel], spec.channels, spec.kernel)?,
             a_log: small("A_log", &[dims.v_heads], 1, heads)?,
             dt_bias: small("dt_bias", &[dims.v_heads], 1, heads)?,
-            norm: small("norm.weight", &[dims.v_dim], 1, spec.value)?,
+            norm: small("norm.weight", &[dims.v_dim], 1, spec.recurrence.value)?,
         })
     }
 
@@ -102,19 +100,18 @@ impl GatedDeltaNet {
             ConvTail { tables, x: &qkv, kernel: self.spec.kernel, launch, slabs }.record(recorder, caps)?;
         }
         probe.tap(recorder, &format!("layer{}.gdn.qkv", self.layer), &conv)?;
-        let (heads, key) = (self.spec.key_heads, self.spec.key);
+        let (heads, key) = (self.spec.recurrence.heads, self.spec.recurrence.key);
         L2Norm { tables, x: &conv, heads, key, eps: L2_EPS }.record(recorder, caps)?;
         GdnGate { tables, a: &a, b: &b, a_log: &self.a_log, dt_bias: &self.dt_bias, out: &gates }
             .record(recorder, caps)?;
         probe.tap(recorder, &format!("layer{}.gdn.gates", self.layer), &gates)?;
         for (i, launch) in shape.chains.iter().enumerate() {
-            DeltaChain {
+            Chain {
                 tables,
+                recurrence: self.spec.recurrence,
                 qkv: &conv,
                 gates: &gates,
                 out: &o,
-                heads: (heads, self.spec.value_heads),
-                sizes: (key, self.spec.value),
                 launch: (i as u32, launch.chains, launch.operator),
                 slabs: pass.memory.linear_slabs(self.index, Some(launch.private), &launch.shared),
             }

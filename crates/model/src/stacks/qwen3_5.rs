@@ -2,7 +2,7 @@
 
 use seam_device::{Device, Recorder};
 use seam_kernels::tables::{LOGITS, ROWS};
-use seam_ops::{Embed, GatherRows, Linear, Operation, RmsNorm, Tensor, Weight};
+use seam_ops::{Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Tensor, Update, Weight};
 
 use super::Stack;
 use crate::config::{LayerKind, ModelConfig, Qwen35Config};
@@ -49,10 +49,15 @@ fn spec(config: &ModelConfig, family: &Qwen35Config) -> Result<StackSpec, ModelE
     };
     let recurrent = LinearSpec {
         layers: full.len() - attention_layers,
-        key_heads: narrow("key heads", linear.k_heads)?,
-        value_heads: narrow("value heads", linear.v_heads)?,
-        key: narrow("key size", linear.k_dim)?,
-        value: narrow("value size", linear.v_dim)?,
+        recurrence: Recurrence {
+            decay: Decay::Scalar,
+            update: Update::Delta,
+            heads: narrow("key heads", linear.k_heads)?,
+            value_heads: narrow("value heads", linear.v_heads)?,
+            key: narrow("key size", linear.k_dim)?,
+            value: narrow("value size", linear.v_dim)?,
+            rotation: None,
+        },
         kernel: narrow("convolution kernel", linear.conv_kernel)?,
         channels: narrow("convolution channels", linear.conv_channels())?,
     };

@@ -105,7 +105,8 @@ pub struct PassBuilder {
     tails: Vec<Tail>,
     chains: Vec<ChainSpec>,
     logits: Vec<u32>,
-    angle_of: HashMap<u32, u32>,
+    budget: u32,
+    angle_of: HashMap<i64, u32>,
     angles: Vec<u32>,
 }
 
@@ -126,9 +127,25 @@ impl PassBuilder {
             tails: Vec::new(),
             chains: Vec::new(),
             logits: Vec::new(),
+            budget: u32::MAX,
             angle_of: HashMap::new(),
             angles: Vec::new(),
         }
+    }
+
+    /// Rotates by these inverse frequencies, radians a position, one a pair of dims.
+    #[must_use]
+    pub fn with_frequencies(mut self, inv_freq: Vec<f64>) -> Self {
+        self.rot = 2 * inv_freq.len();
+        self.inv_freq = inv_freq;
+        self
+    }
+
+    /// Cuts chains where one launch would run about more than `tokens` tokens of one: what keeps a launch short.
+    #[must_use]
+    pub fn with_budget(mut self, tokens: u32) -> Self {
+        self.budget = tokens;
+        self
     }
 
     /// Rows so far.
@@ -144,10 +161,12 @@ impl PassBuilder {
     }
 
     /// cos and sin of `distance·theta^(−2i/rot)`, as f64 products rounded once: f32 products lose 1e-5 beyond 4k.
-    fn angle(&mut self, distance: u32) -> u32 {
+    ///
+    /// The index of the pair's record, for [`super::Step::Apply`]; a negative distance turns back.
+    pub fn angle(&mut self, distance: i64) -> u32 {
         let next = self.angle_of.len() as u32;
         *self.angle_of.entry(distance).or_insert_with(|| {
-            let angles = self.inv_freq.iter().map(|f| f64::from(distance) * f);
+            let angles = self.inv_freq.iter().map(|f| distance as f64 * f);
             self.angles.extend(angles.clone().map(|a| (a.cos() as f32).to_bits()));
             self.angles.extend(angles.map(|a| (a.sin() as f32).to_bits()));
             next
@@ -158,7 +177,7 @@ impl PassBuilder {
     pub fn spans(&mut self, spans: &[SpanSpec]) -> u32 {
         let first = self.spans.len() as u32;
         for span in spans {
-            let angle = self.angle(span.origin);
+            let angle = self.angle(i64::from(span.origin));
             self.span_angles.push(angle);
             self.spans.push(*span);
         }
@@ -184,7 +203,7 @@ impl PassBuilder {
         let first = self.rows.len() as u32;
         for (i, token) in run.tokens.iter().enumerate() {
             let pos = run.pos + i as u32;
-            let (query, key) = (self.angle(pos), self.angle(pos - run.origin));
+            let (query, key) = (self.angle(i64::from(pos)), self.angle(i64::from(pos - run.origin)));
             let (slab, kv_row) = run.kv.get(i).copied().unwrap_or((u32::MAX, 0));
             self.rows.push([self.runs.len() as u32, pos, query, key, slab, kv_row, *token, 0]);
         }
@@ -314,10 +333,19 @@ impl PassBuilder {
     }
 
     fn put_chains(&self, words: &mut Vec<u32>, shape: &mut PassShape) {
-        let (mut launches, mut chains, mut steps) = (Vec::new(), Vec::new(), Vec::new());
-        for (launch, pieces) in split(&self.chains) {
+        let (mut launches, mut chains, mut steps, mut chunks) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for (launch, mut pieces) in split(&self.chains, self.budget) {
             launches.extend([chains.len() as u32 / t::CHAIN_WORDS as u32, pieces.len() as u32]);
             shape.chains.push(launch);
+            for step in pieces.iter_mut().flat_map(|(_, steps)| steps).filter(|step| step[0] == t::STEP_RUN) {
+                step[3] = chunks.len() as u32 / t::CHUNK_WORDS as u32;
+                let end = step[1] + step[2];
+                chunks.extend(
+                    (step[1]..end)
+                        .step_by(t::CHUNK_TOKENS)
+                        .flat_map(|first| [first, (end - first).min(t::CHUNK_TOKENS as u32)]),
+                );
+            }
             for (flags, piece) in pieces {
                 chains.extend([steps.len() as u32 / t::STEP_WORDS as u32, piece.len() as u32, flags, 0]);
                 steps.extend(piece.into_iter().flatten());
@@ -326,6 +354,9 @@ impl PassBuilder {
         put(words, t::CHAIN_LAUNCHES, launches);
         put(words, t::CHAIN_TABLE, chains);
         put(words, t::STEP_TABLE, steps);
+        words[t::CHUNKS] = chunks.len() as u32 / t::CHUNK_WORDS as u32;
+        shape.chunks = bucket(words[t::CHUNKS]);
+        put(words, t::CHUNK_TABLE, chunks);
     }
 
     fn put_attention(&self, words: &mut Vec<u32>, shape: &mut PassShape) {

@@ -57,6 +57,8 @@ pub struct PassShape {
     pub tails: Vec<TailLaunch>,
     /// Chain launches, in order.
     pub chains: Vec<ChainLaunch>,
+    /// Upper bound of the chunks of the chains' runs.
+    pub chunks: u32,
     /// Private KV slabs that are written.
     pub kv: Vec<u32>,
     /// Attention launches, in order.

@@ -9,7 +9,7 @@ use seam_device::{
     Buffer, BufferRange, BufferUse, Caps, CommandList, Device, DeviceError, DeviceId, Dispatch, Gemm, HostBytes,
     KernelId, Lane, Pending, Recorder, Stats, Ticket,
 };
-use seam_kernels::chain::DELTA_CHAIN;
+use seam_kernels::chain::CHAIN;
 use seam_kernels::conv::CONV_TAIL;
 use seam_kernels::elementwise::GDN_GATE;
 use seam_kernels::norm::{GATED_RMS_NORM, L2_NORM, RMS_NORM};
@@ -232,7 +232,7 @@ const DEFECTS_OF_CHAINS: &[Seen] = &[
     ),
     (
         "chains that do not run",
-        Defect::Dispatch(|d| (d.kernel != DELTA_CHAIN.id).then_some(d)),
+        Defect::Dispatch(|d| (d.kernel != CHAIN.id).then_some(d)),
         &["/o", "/s_final", "/s_zero", "/t_c", "/s_final (applied)"],
         &["oracle", "operator", "chain", "batch"],
     ),

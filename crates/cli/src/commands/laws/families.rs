@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use seam_algebra::families::by_name;
 use seam_algebra::laws::{Law, OracleSubject, Row, Subject, table};
-use seam_conformance::laws::DeviceSubject;
+use seam_conformance::laws::subjects;
 use seam_device::Device;
 use serde::Serialize;
 
@@ -50,12 +50,11 @@ pub(super) fn run(args: &Args, names: &[&'static str]) -> Result<Verdict> {
 
 fn measure(args: &Args, names: &[&'static str], device: Option<&Arc<dyn Device>>) -> Document {
     let families: Vec<_> = names.iter().filter_map(|name| by_name(name)).collect();
-    let mut on_device = device.map(DeviceSubject::new);
     let kind = device.map(|device| device.caps().kind.to_string()).unwrap_or_default();
-    let has_kernel = on_device.as_ref().map(|subject| subject.family().name());
     let progress = Progress::bar(families.iter().map(|f| laws_of(*f) * args.cases as usize).sum(), "laws");
     let (mut rows, mut summaries) = (Vec::new(), Vec::new());
     for family in families {
+        let mut on_device = device.map(|device| subjects(device, family)).unwrap_or_default();
         let mut hold = |subject: &mut dyn Subject, steps: bool| {
             let name = subject.name();
             let own = table(&mut [subject], &args.options(), &mut |law, _| {
@@ -68,13 +67,12 @@ fn measure(args: &Args, names: &[&'static str], device: Option<&Arc<dyn Device>>
             rows.extend(own);
         };
         hold(&mut OracleSubject::new(family), true);
-        if let Some(subject) = &mut on_device {
-            if has_kernel == Some(family.name()) {
-                // A device may do fewer cases than were asked for: the bar counts the oracles' only.
-                hold(subject, false);
-            } else {
-                summaries.push(Summary::without_kernel(family.name(), subject.name(), &kind));
-            }
+        for subject in &mut on_device {
+            // A device may do fewer cases than were asked for: the bar counts the oracles' only.
+            hold(&mut **subject, false);
+        }
+        if device.is_some() && on_device.is_empty() {
+            summaries.push(Summary::without_kernel(family.name(), kind.clone(), &kind));
         }
     }
     drop(progress);
