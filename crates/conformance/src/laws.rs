@@ -10,8 +10,8 @@ use seam_device::{Device, DeviceKind};
 use seam_ops::{OpError, Rotation, Step};
 
 use crate::chains::{Chains, Rows, Slot, Start, Walk};
-use crate::lower::{Lowering, failed, update_of};
-use crate::machine::{Machine, Method};
+use crate::lower::{Lowering, failed, runs};
+use crate::machine::Method;
 use crate::tolerance::LAWS;
 
 /// Rows that a software driver suggests for a pass are fewer than this; see [`DeviceSubject::limits`].
@@ -31,7 +31,7 @@ impl DeviceSubject {
     #[must_use]
     pub fn new(device: &Arc<dyn Device>, family: &'static dyn Family, method: Method) -> Option<Self> {
         let caps = device.caps();
-        if !runs(device, family, method) {
+        if !runs(caps, family, method) {
             return None;
         }
         let slow = caps.kind == DeviceKind::Wgpu && caps.rows_hint < SLOW_ROWS;
@@ -73,11 +73,6 @@ impl DeviceSubject {
         let slot = walked.slots.pop().ok_or_else(|| failed("a chain")(missing("it left no slot")))?;
         Ok((walked.o, slot))
     }
-}
-
-/// Whether the device has the kernels.
-fn runs(device: &Arc<dyn Device>, family: &dyn Family, method: Method) -> bool {
-    update_of(family).is_some_and(|update| Machine::runs(device.caps(), update, method))
 }
 
 /// `family` on `device`, by every method that there are kernels for.

@@ -6,8 +6,9 @@
 
 use seam_algebra::laws::SubjectError;
 use seam_algebra::{DecayKind, Family, Inputs, Operator, Run, Sizes, Transition, UpdateKind};
+use seam_device::Caps;
 use seam_kernels::chain::{KEY_SIZES, LOG_ZERO};
-use seam_ops::{Decay, Form, OpError, Recurrence, Rotation, Update};
+use seam_ops::{Decay, Form, Mlstm, OpError, Recurrence, Rotation, Update};
 
 use crate::chains::{Arrays, Rows, Slot, Stored};
 use crate::machine::{Machine, Method};
@@ -35,6 +36,19 @@ pub(crate) fn update_of(family: &dyn Family) -> Option<Update> {
     }
 }
 
+/// Whether the kernel of mLSTM runs a family.
+pub(crate) fn is_mlstm(family: &dyn Family) -> bool {
+    family.log_scaled() && family.extras() == ["log_input"]
+}
+
+/// Whether a device has kernels for a family by a method.
+pub(crate) fn runs(caps: &Caps, family: &dyn Family, method: Method) -> bool {
+    match update_of(family) {
+        Some(update) => Machine::runs(caps, update, method),
+        None => is_mlstm(family) && Machine::runs_mlstm(caps, method),
+    }
+}
+
 fn refuse(why: impl Into<String>) -> SubjectError {
     SubjectError::NotApplicable { why: why.into() }
 }
@@ -55,6 +69,7 @@ impl Lowering {
     ) -> Result<Self, SubjectError> {
         let key = sizes.key_dim;
         let legal = KEY_SIZES.iter().map(|&k| k as usize).find(|&k| k >= key);
+        let legal = if is_mlstm(family) { Some(key) } else { legal };
         let Some(padded) = legal else { return Err(refuse(format!("no kernel has {key} key dims"))) };
         if padded != key && family.update() == UpdateKind::Delta {
             return Err(refuse(format!("no kernel has {key} key dims, and a dense transition is not filled up")));
@@ -73,6 +88,7 @@ impl Lowering {
                 let recurrence = Recurrence { decay, update, heads, value_heads, key: key32, value, rotation };
                 Machine::Chain { recurrence, method }
             }
+            None if is_mlstm(family) => Machine::Mlstm(Mlstm { heads, value_heads, key: narrow(key)?, value }),
             None => return Err(refuse(format!("no kernel for {}", family.name()))),
         };
         machine.check().map_err(failed("the sizes"))?;
@@ -106,7 +122,8 @@ impl Lowering {
             x.extras.iter().find(|e| e.name == name).map(|e| widened(&e.values)).unwrap_or_default()
         };
         let (a, b) = (extra("a"), extra("b"));
-        let arrays = Arrays { q: &q, k: &widened(&x.k), v: &x.v, g: &g, beta: &x.beta, rank_one: [&a, &b] };
+        let input = x.extras.iter().find(|e| e.name == "log_input").map_or(&x.beta, |e| &e.values);
+        let arrays = Arrays { q: &q, k: &widened(&x.k), v: &x.v, g: &g, beta: input, rank_one: [&a, &b] };
         rows.push(&self.machine, x.scale, &arrays);
     }
 
@@ -131,13 +148,20 @@ impl Lowering {
 
     /// A state `[HV, K, columns]` as the kernel keeps it.
     pub(crate) fn state(&self, state: &[f64]) -> Vec<f32> {
-        widen(state, self.key.0 * self.columns, self.key.1 * self.columns).iter().map(|&x| x as f32).collect()
+        let wide = widen(state, self.key.0 * self.columns, self.key.1 * self.columns);
+        // The log-scale of nothing is below every f32.
+        wide.iter().map(|&x| if x < f64::from(f32::MIN) { LOG_ZERO } else { x as f32 }).collect()
     }
 
     /// And back.
     pub(crate) fn own_state(&self, state: &[f64]) -> Vec<f64> {
         let (k, kp) = (self.key.0 * self.columns, self.key.1 * self.columns);
-        state.chunks_exact(kp).flat_map(|head| &head[..k]).copied().collect()
+        let mut own: Vec<f64> = state.chunks_exact(kp).flat_map(|head| &head[..k]).copied().collect();
+        if self.family.log_scaled() {
+            let scales = own.iter_mut().skip(self.columns - 1).step_by(self.columns);
+            scales.filter(|m| **m <= f64::from(LOG_ZERO)).for_each(|m| *m = seam_algebra::log_scale::LOG_ZERO);
+        }
+        own
     }
 
     /// Operators of all heads in one form.
@@ -185,7 +209,8 @@ impl Lowering {
                 Form::Diagonal => Transition::Diagonal { log: part(kp)[..k].to_vec() },
                 Form::Dense => Transition::Dense { matrix: part(k * k) },
             };
-            out.push(Operator::new(k, self.columns, transition, state.to_vec())?);
+            let operator = Operator::new(k, self.columns, transition, state.to_vec())?;
+            out.push(if self.family.log_scaled() { operator.log_scaled() } else { operator });
         }
         debug_assert_eq!(out.len(), heads);
         Ok(out)

@@ -2,7 +2,8 @@
 
 use seam_device::{BufferRange, Caps, Recorder};
 use seam_kernels::chain::CHAIN;
-use seam_ops::{Chain, Decay, Form, OpError, Operation, Recurrence, Tensor, Update};
+use seam_kernels::mlstm::MLSTM_CHAIN;
+use seam_ops::{Chain, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, Update};
 
 /// How a recurrence is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -38,6 +39,8 @@ pub(crate) enum Machine {
         /// How it is run.
         method: Method,
     },
+    /// The kernel of mLSTM.
+    Mlstm(Mlstm),
 }
 
 /// One launch over the chains of a pass.
@@ -61,73 +64,104 @@ impl Machine {
         }
     }
 
-    /// Its recurrence: for sizes.
-    fn recurrence(&self) -> &Recurrence {
-        match self {
-            Self::Chain { recurrence, .. } => recurrence,
-        }
+    /// Whether a device has the kernel of mLSTM.
+    pub(crate) fn runs_mlstm(caps: &Caps, method: Method) -> bool {
+        method == Method::Recurrent && caps.kernels.contains(MLSTM_CHAIN.id)
     }
 
     /// Checks sizes.
     pub(crate) fn check(&self) -> Result<(), OpError> {
-        self.recurrence().check("chain")
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.check("chain"),
+            Self::Mlstm(sizes) => sizes.check("mlstm_chain"),
+        }
     }
 
     /// H·K.
     pub(crate) fn keys(&self) -> u32 {
-        self.recurrence().heads * self.recurrence().key
+        match self {
+            Self::Chain { recurrence: r, .. } => r.heads * r.key,
+            Self::Mlstm(s) => s.heads * s.key,
+        }
     }
 
     /// HV.
     pub(crate) fn heads(&self) -> u32 {
-        self.recurrence().value_heads
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.value_heads,
+            Self::Mlstm(sizes) => sizes.value_heads,
+        }
     }
 
     /// Whether one row of gates serves every token.
     pub(crate) fn fixed(&self) -> bool {
-        self.recurrence().decay == Decay::Fixed
+        matches!(self, Self::Chain { recurrence, .. } if recurrence.decay == Decay::Fixed)
     }
 
     /// Whether operators can be moved.
     pub(crate) fn moves(&self) -> bool {
-        self.recurrence().rotation.is_some()
+        matches!(self, Self::Chain { recurrence, .. } if recurrence.rotation.is_some())
     }
 
     pub(crate) fn row(&self) -> u32 {
-        self.recurrence().row()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.row(),
+            Self::Mlstm(sizes) => sizes.row(),
+        }
     }
 
     pub(crate) fn log_gates(&self) -> u32 {
-        self.recurrence().log_gates()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.log_gates(),
+            Self::Mlstm(sizes) => sizes.value_heads,
+        }
     }
 
     pub(crate) fn gate_row(&self) -> u32 {
-        self.recurrence().gate_row()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.gate_row(),
+            Self::Mlstm(sizes) => sizes.gate_row(),
+        }
     }
 
     /// Elements of a row of outputs.
     pub(crate) fn out(&self) -> u32 {
-        self.recurrence().out()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.out(),
+            Self::Mlstm(sizes) => sizes.out(),
+        }
     }
 
     /// Words of a state.
     pub(crate) fn state(&self) -> u32 {
-        self.recurrence().state_words()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.state_words(),
+            Self::Mlstm(sizes) => sizes.state_words(),
+        }
     }
 
     /// The form of its operators.
     pub(crate) fn form(&self) -> Form {
-        self.recurrence().form()
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.form(),
+            Self::Mlstm(_) => Form::Scalar,
+        }
     }
 
     /// Words of a transition in a form.
     pub(crate) fn form_words(&self, form: Form) -> u32 {
-        self.recurrence().form_words(form)
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.form_words(form),
+            Self::Mlstm(sizes) => sizes.form_words(form),
+        }
     }
 
     /// Words of a slot with an operator.
     pub(crate) fn slot(&self) -> u32 {
-        self.recurrence().slot_words(true)
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.slot_words(true),
+            Self::Mlstm(sizes) => sizes.slot_words(true),
+        }
     }
 
     /// Words of what chunks compute before the chains walk.
@@ -154,6 +188,16 @@ impl Machine {
             Self::Chain { recurrence, .. } => Chain {
                 tables: l.tables,
                 recurrence: *recurrence,
+                qkv: l.qkv,
+                gates: l.gates,
+                out: l.out,
+                launch: l.launch,
+                slabs: l.slabs.clone(),
+            }
+            .record(recorder, caps),
+            Self::Mlstm(sizes) => MlstmChain {
+                tables: l.tables,
+                sizes: *sizes,
                 qkv: l.qkv,
                 gates: l.gates,
                 out: l.out,

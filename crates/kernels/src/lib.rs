@@ -17,6 +17,7 @@ pub mod gather;
 pub mod gemm;
 pub mod kv_write;
 pub mod manifest;
+pub mod mlstm;
 pub mod norm;
 pub mod source;
 pub mod tables;

@@ -3,7 +3,7 @@
 use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
-use crate::{attention, chain, conv, elementwise, embed, gather, gemm, kv_write, norm};
+use crate::{attention, chain, conv, elementwise, embed, gather, gemm, kv_write, mlstm, norm};
 
 /// One binding of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -76,6 +76,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &attention::ATTENTION,
     &gemm::GEMM,
     &gemm::GEMM_FEW,
+    &mlstm::MLSTM_CHAIN,
 ];
 
 /// The kernel with this id.

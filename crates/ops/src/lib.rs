@@ -16,6 +16,7 @@ mod gate;
 mod gather;
 mod kv;
 mod linear;
+mod mlstm;
 mod norm;
 mod operation;
 mod pass;
@@ -33,6 +34,7 @@ pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
 pub use kv::KvWrite;
 pub use linear::Linear;
+pub use mlstm::{Mlstm, MlstmChain};
 pub use norm::{GatedRmsNorm, L2Norm, RmsNorm};
 pub use operation::Operation;
 pub use pass::{

@@ -39,7 +39,8 @@ pub(super) fn kind(family: &str) -> Option<Kind> {
 /// One case: inputs, and the results as f64.
 pub(super) struct Case {
     pub(super) name: String,
-    pub(super) machine: Machine,
+    pub(super) recurrence: Recurrence,
+    pub(super) method: Method,
     pub(super) tokens: usize,
     /// q (already scaled), k, v, g, beta; those that the family does not have are empty.
     pub(super) inputs: [Vec<f64>; 5],
@@ -137,7 +138,8 @@ impl Case {
         let state = [hv, k, v];
         Ok(Self {
             name: name.to_owned(),
-            machine,
+            recurrence,
+            method,
             tokens: t,
             inputs: [q, golden.floats(name, "k", &[t, h, k])?, golden.floats(name, "v", &[t, hv, v])?, g, beta],
             output: "o",
@@ -158,7 +160,7 @@ impl Case {
         let [heads, value_heads, key, value] = narrow([h, hv, k, v])?;
         let (decay, update) = (Decay::Scalar, Update::Strength);
         let recurrence = Recurrence { decay, update, heads, value_heads, key, value, rotation: None };
-        let machine = shaped(&recurrence, method)?;
+        shaped(&recurrence, method)?;
         let dt = golden.floats(name, "dt", &[t, hv])?;
         let a = golden.floats(name, "A", &[hv])?;
         let g = dt.iter().zip(a.iter().cycle()).map(|(dt, a)| dt * a).collect();
@@ -169,7 +171,8 @@ impl Case {
         };
         Ok(Self {
             name: name.to_owned(),
-            machine,
+            recurrence,
+            method,
             tokens: t,
             inputs: [
                 golden.floats(name, "C", &[t, h, k])?,
@@ -188,24 +191,18 @@ impl Case {
         })
     }
 
-    fn recurrence(&self) -> Recurrence {
-        let Machine::Chain { recurrence, .. } = self.machine;
-        recurrence
-    }
-
-    fn method(&self) -> &'static str {
-        let Machine::Chain { method, .. } = self.machine;
-        method.name()
+    fn machine(&self) -> Machine {
+        Machine::Chain { recurrence: self.recurrence, method: self.method }
     }
 
     /// Elements of one head's state.
     fn state_len(&self) -> usize {
-        (self.recurrence().key * self.recurrence().value) as usize
+        (self.recurrence.key * self.recurrence.value) as usize
     }
 
     /// Elements of one head's transition.
     fn transition_len(&self) -> usize {
-        self.t_c.len() / self.recurrence().value_heads as usize
+        self.t_c.len() / self.recurrence.value_heads as usize
     }
 
     /// What errors of each head's end state are relative to.
@@ -217,7 +214,7 @@ impl Case {
 
     /// The same for the outputs of each row and head.
     fn output_scale(&self) -> Vec<f64> {
-        let r = self.recurrence();
+        let r = self.recurrence;
         let (h, hv) = (r.heads as usize, r.value_heads as usize);
         let (states, queries) = (self.state_scale(), norms(&self.inputs[0], r.key as usize));
         let values = norms(&self.inputs[2], r.value as usize);
@@ -235,7 +232,7 @@ impl Case {
 
     /// The rows of some of the tokens.
     fn rows(&self, tokens: std::ops::Range<usize>) -> Rows {
-        let fixed = self.recurrence().decay == Decay::Fixed;
+        let fixed = self.recurrence.decay == Decay::Fixed;
         let part = |i: usize| {
             let array = &self.inputs[i];
             let width = array.len() / self.tokens;
@@ -243,7 +240,7 @@ impl Case {
         };
         let x = Arrays { q: part(0), k: part(1), v: part(2), g: part(3), beta: part(4), ..Arrays::default() };
         let mut rows = Rows::default();
-        rows.push(&self.machine, 1.0, &x);
+        rows.push(&self.machine(), 1.0, &x);
         rows
     }
 
@@ -256,8 +253,8 @@ impl Case {
         let rows = self.rows(0..self.tokens);
         let steps = vec![(Step::Begin, 0), Self::run(&rows)];
         let walk = Walk { start: Start::State(&self.s0), steps, operator: true };
-        let walked = chains.walk(&self.machine, &rows, &[walk])?;
-        let how = format!(" ({})", self.method());
+        let walked = chains.walk(&self.machine(), &rows, &[walk])?;
+        let how = format!(" ({})", self.method.name());
         report.checks.push(self.outputs(&how, &walked.o));
         for slot in &walked.slots {
             report.checks.push(self.state(&how, slot, CHAIN_STATE));
@@ -274,12 +271,12 @@ impl Case {
         let mut steps = vec![(Step::Begin, 0)];
         steps.extend((cut > 0).then(|| Self::run(&head)));
         let first = Walk { start: Start::State(&self.s0), steps, operator: true };
-        let mut o = chains.walk(&self.machine, &head, &[first])?.o;
+        let mut o = chains.walk(&self.machine(), &head, &[first])?.o;
         let steps = if tail.count > 0 { vec![Self::run(&tail)] } else { Vec::new() };
         let second = Walk { start: Start::Kept, steps, operator: true };
-        let walked = chains.walk(&self.machine, &tail, &[second])?;
+        let walked = chains.walk(&self.machine(), &tail, &[second])?;
         o.extend(walked.o);
-        let how = format!(" ({}, in two passes)", self.method());
+        let how = format!(" ({}, in two passes)", self.method.name());
         report.checks.push(self.outputs(&how, &o));
         for slot in &walked.slots {
             report.checks.push(self.state(&how, slot, CHAIN_STATE));
@@ -292,18 +289,18 @@ impl Case {
     /// these give it back.
     fn applied(&self, chains: &mut Chains, report: &mut Report) -> Result<(), GoldenError> {
         let single = |x: &[f64]| x.iter().map(|&x| x as f32).collect::<Vec<_>>();
-        let form = self.machine.form();
+        let form = self.recurrence.form();
         let t = match form {
             Form::Dense => single(&self.t_c),
             Form::Scalar | Form::Diagonal => self.t_c.iter().map(|t| (t.ln() as f32).max(LOG_ZERO)).collect(),
             Form::Identity | Form::Zero => Vec::new(),
         };
         let stored = Stored { s: single(&self.s_zero), t, form, moved: 0 };
-        let apply = chains.upload(&self.machine, &[stored])?;
+        let apply = chains.upload(&self.machine(), &[stored])?;
         let plain = Walk { start: Start::State(&self.s0), steps: apply.clone(), operator: false };
         let steps = std::iter::once((Step::Begin, 0)).chain(apply).collect();
         let beside = Walk { start: Start::State(&self.s0), steps, operator: true };
-        let walked = chains.walk(&self.machine, &Rows::default(), &[plain, beside])?;
+        let walked = chains.walk(&self.machine(), &Rows::default(), &[plain, beside])?;
         if let [plain, beside] = walked.slots.as_slice() {
             report.checks.push(self.state(" (applied)", plain, APPLIED));
             report.checks.push(self.state(" (applied beside an operator)", beside, APPLIED));
@@ -315,11 +312,10 @@ impl Case {
 
     /// Positive queries and keys with a value column of ones: outputs divided by that column.
     fn normalised(&self, chains: &mut Chains, want: &[f64], report: &mut Report) -> Result<(), GoldenError> {
-        let r = self.recurrence();
+        let r = self.recurrence;
         let v = r.value as usize;
         let wide = Recurrence { value: r.value + 1, ..r };
-        let Machine::Chain { method, .. } = self.machine;
-        let machine = shaped(&wide, method)?;
+        let machine = shaped(&wide, self.method)?;
         // The queries are already scaled; so is the 0.01 that keeps them positive.
         let scale = f64::from(r.key).sqrt().recip();
         let positive = |x: &[f64], small: f64| x.iter().map(|x| x.abs() + small).collect::<Vec<_>>();
@@ -335,13 +331,13 @@ impl Case {
         // A weighted mean of values with positive weights: relative to the largest value.
         let largest = norms(&self.inputs[2], v).into_iter().fold(0.0, f64::max);
         let scale = vec![largest; self.tokens * r.value_heads as usize];
-        let name = format!("{}/o_norm_abs ({})", self.name, method.name());
+        let name = format!("{}/o_norm_abs ({})", self.name, self.method.name());
         report.checks.push(groups(&name, &divided, want, &scale, CHAIN_OUTPUT));
         Ok(())
     }
 
     fn outputs(&self, how: &str, o: &[f64]) -> Check {
-        let (hv, v) = (self.recurrence().value_heads as usize, self.recurrence().value as usize);
+        let (hv, v) = (self.recurrence.value_heads as usize, self.recurrence.value as usize);
         let mut o = o.to_vec();
         for (row, (o, value)) in o.chunks_exact_mut(v).zip(self.inputs[2].chunks_exact(v)).enumerate() {
             if let Some(d) = self.skip.get(row % hv) {
@@ -357,7 +353,7 @@ impl Case {
 
     fn operator(&self, how: &str, slot: &Slot, state: Tolerance, transition: Tolerance) -> [Check; 2] {
         let (s, t) = &self.operator_scale();
-        let own: Vec<f64> = match self.machine.form() {
+        let own: Vec<f64> = match self.recurrence.form() {
             Form::Dense => slot.t.clone(),
             Form::Scalar | Form::Diagonal => slot.t.iter().map(|log| log.exp()).collect(),
             Form::Identity | Form::Zero => vec![1.0; self.t_c.len()],

@@ -34,7 +34,7 @@ pub(super) fn check(device: &Arc<dyn Device>, golden: &Golden, report: &mut Repo
 struct Case<'a> {
     name: &'a str,
     method: Method,
-    machine: Machine,
+    recurrence: Recurrence,
     rotation: Rotation,
     scale: f64,
     q: Vec<f64>,
@@ -63,8 +63,7 @@ impl<'a> Case<'a> {
             value: v as u32,
             rotation: Some(turned),
         };
-        let machine = Machine::Chain { recurrence, method };
-        machine.check()?;
+        recurrence.check("chain")?;
         let g = golden.floats(name, "g", &[t, hv])?;
         if g.chunks_exact(hv).any(|row| row != &g[..hv]) {
             return Err(golden.not_understood(format!("the gates of {name} change from token to token")));
@@ -72,7 +71,7 @@ impl<'a> Case<'a> {
         Ok(Self {
             name,
             method,
-            machine,
+            recurrence,
             rotation,
             scale: number("scale")?,
             q: golden.floats(name, "q_raw", &[t, h, k])?,
@@ -82,8 +81,12 @@ impl<'a> Case<'a> {
         })
     }
 
+    fn machine(&self) -> Machine {
+        Machine::Chain { recurrence: self.recurrence, method: self.method }
+    }
+
     fn check(&self, golden: &Golden, chains: &mut Chains, report: &mut Report) -> Result<(), GoldenError> {
-        let Machine::Chain { recurrence: r, .. } = self.machine;
+        let r = self.recurrence;
         let [hv, k, v] = [r.value_heads, r.key, r.value].map(|n| n as usize);
         chains.frequencies = self.rotation.frequencies().to_vec();
         let label = |what: &str, how: &str| format!("{}/{what} ({}, {how})", self.name, self.method.name());
@@ -93,7 +96,7 @@ impl<'a> Case<'a> {
             let scale = norms(&want, k * v);
             let rows = self.rows(golden, position)?;
             let steps = vec![(Step::Run { first: 0, rows: rows.count }, 0)];
-            let walked = chains.walk(&self.machine, &rows, &[Walk { start: Start::Zero, steps, operator: false }])?;
+            let walked = chains.walk(&self.machine(), &rows, &[Walk { start: Start::Zero, steps, operator: false }])?;
             let Some(slot) = walked.slots.into_iter().next() else { continue };
             let name = label(&format!("s_at_{position}"), "computed");
             report.checks.push(groups(&name, &slot.state, &want, &scale, CHAIN_STATE));
@@ -112,9 +115,9 @@ impl<'a> Case<'a> {
             }
             let s = at_zero.iter().map(|&s| s as f32).collect();
             let log = self.g.iter().map(|&g| g as f32).collect();
-            let apply = chains.upload(&self.machine, &[Stored { s, t: log, form: Form::Scalar, moved: position }])?;
+            let apply = chains.upload(&self.machine(), &[Stored { s, t: log, form: Form::Scalar, moved: position }])?;
             let moved = Walk { start: Start::Zero, steps: apply, operator: false };
-            for slot in chains.walk(&self.machine, &Rows::default(), &[moved])?.slots {
+            for slot in chains.walk(&self.machine(), &Rows::default(), &[moved])?.slots {
                 let name = label(&format!("s_at_{position}"), "moved from 0");
                 report.checks.push(groups(&name, &slot.state, &want, &scale, MOVED));
             }
@@ -124,7 +127,7 @@ impl<'a> Case<'a> {
 
     /// The rows with queries and keys rotated as of a position.
     fn rows(&self, golden: &Golden, position: i64) -> Result<Rows, GoldenError> {
-        let Machine::Chain { recurrence: r, .. } = self.machine;
+        let r = self.recurrence;
         let turn = |array: &[f64]| -> Result<Vec<f64>, GoldenError> {
             let mut array = array.to_vec();
             for (i, row) in array.chunks_exact_mut(r.key as usize).enumerate() {
@@ -137,7 +140,7 @@ impl<'a> Case<'a> {
         };
         let mut rows = Rows::default();
         let x = Arrays { q: &turn(&self.q)?, k: &turn(&self.k)?, v: &self.v, g: &self.g, ..Arrays::default() };
-        rows.push(&self.machine, self.scale, &x);
+        rows.push(&self.machine(), self.scale, &x);
         Ok(rows)
     }
 }

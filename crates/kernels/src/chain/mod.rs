@@ -117,7 +117,7 @@ fn twin(args: &mut Args<'_>) {
             walk.walk(chain, head, &mut run)
         })
     };
-    put(&p, left, out, private);
+    put(left, (p.value as usize, p.value_heads as usize), out, private);
 }
 
 /// What every (chain, head) of the launch leaves behind.
@@ -127,9 +127,8 @@ pub(crate) fn walk_all(p: &ChainParams, t: View<'_>, walk: impl Fn(usize, usize)
     (0..launch[1] as usize * heads).into_par_iter().map(|i| (i % heads, walk(first + i / heads, i % heads))).collect()
 }
 
-/// Writes it.
-pub(crate) fn put(p: &ChainParams, left: Vec<(usize, Left)>, out: &mut [f32], private: &mut [f32]) {
-    let (v, heads) = (p.value as usize, p.value_heads as usize);
+/// Writes it, for V and HV.
+pub(crate) fn put(left: Vec<(usize, Left)>, (v, heads): (usize, usize), out: &mut [f32], private: &mut [f32]) {
     for (head, left) in left {
         for (first, o) in left.outputs {
             for (row, o) in (first..).zip(o.chunks_exact(v)) {
