@@ -118,7 +118,7 @@ pub(crate) struct Slot {
 pub(crate) struct Walked {
     /// Outputs `[rows, HV·V]`; NaN for rows that no chain ran.
     pub(crate) o: Vec<f64>,
-    /// The slot of each chain.
+    /// The slot of each chain, then the extra ones.
     pub(crate) slots: Vec<Slot>,
 }
 
@@ -142,6 +142,8 @@ pub(crate) struct Chains {
     pub(crate) frequencies: Vec<f64>,
     /// Tokens of a chain in one launch.
     pub(crate) budget: u32,
+    /// Slots behind those of the chains, for steps that name them; they begin as NaN.
+    pub(crate) extra_slots: usize,
     shared: [Option<Buffer>; SHARED_SLABS],
 }
 
@@ -155,6 +157,7 @@ impl Chains {
             scratch: None,
             frequencies: Vec::new(),
             budget: u32::MAX,
+            extra_slots: 0,
             shared: [None, None, None],
         }
     }
@@ -197,7 +200,11 @@ impl Chains {
         // A pass has at least one row; no chain runs it where there is none.
         let tokens = vec![0; rows.count.max(1) as usize];
         pass.run(&RunSpec { tokens: &tokens, pos: 0, origin: 0, kv: &[], spans: (0, 0), history: &[] })?;
-        let private = grown(&*self.device, &mut self.private, "states", walks.len() as u64 * slot_bytes(machine))?;
+        let slots = (walks.len() + self.extra_slots) as u64;
+        let private = grown(&*self.device, &mut self.private, "states", slots * slot_bytes(machine))?;
+        let extra =
+            private.range(walks.len() as u64 * slot_bytes(machine), self.extra_slots as u64 * slot_bytes(machine))?;
+        self.device.write(&extra, &vec![0xff; extra.len as usize])?;
         for (i, walk) in walks.iter().enumerate() {
             let base = i as u32 * machine.slot();
             let mut steps = vec![match walk.start {
@@ -271,7 +278,7 @@ impl Chains {
             machine.record(&launch, &mut *recorder, self.device.caps())?;
         }
         let ticket = self.device.submit(&recorder.finish()?, Lane::Compute, &[])?;
-        let slots = self.device.read(&private.range(0, walks.len() as u64 * slot_bytes(machine))?, &[ticket])?;
+        let slots = self.device.read(&private.range(0, slots * slot_bytes(machine))?, &[ticket])?;
         let o = match u64::from(rows.count) * u64::from(machine.out()) * 4 {
             0 => Vec::new(),
             bytes => floats(&self.device.read(&work.out.range().slice(0, bytes)?, &[ticket])?.wait()?),

@@ -12,6 +12,7 @@ mod lower;
 mod machine;
 pub mod model;
 mod path;
+pub mod programs;
 pub mod report;
 pub mod tolerance;
 

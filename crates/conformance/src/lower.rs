@@ -169,7 +169,11 @@ impl Lowering {
         let all = |test: &dyn Fn(&Transition) -> bool| operators.iter().all(|o| test(o.transition()));
         let form = if all(&|t| *t == Transition::IDENTITY) {
             Form::Identity
-        } else if all(&|t| matches!(t, Transition::Absent(_))) {
+        } else if all(&|t| match t {
+            Transition::Absent(_) => true,
+            Transition::Scalar { log } => *log <= f64::from(LOG_ZERO),
+            _ => false,
+        }) {
             Form::Zero
         } else {
             self.machine.form()
@@ -194,6 +198,27 @@ impl Lowering {
         }
         let s = operators.iter().flat_map(|o| self.state(o.state())).collect();
         Ok(Stored { s, t, form, moved })
+    }
+
+    /// What the device makes of stored operators: their rounded numbers.
+    pub(crate) fn rounded(&self, operators: &[Operator], stored: &Stored) -> Result<Vec<Operator>, SubjectError> {
+        let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
+        let own = self.own_state(&wide(&stored.s));
+        let (k, kp) = self.key;
+        let heads = own.chunks_exact(k * self.columns).zip(operators).enumerate();
+        let one = |(head, (state, operator)): (usize, (&[f64], &Operator))| {
+            let part = |n: usize| wide(&stored.t[head * n..(head + 1) * n]);
+            let transition = match stored.form {
+                Form::Identity => Transition::IDENTITY,
+                Form::Zero => operator.transition().clone(),
+                Form::Scalar => Transition::Scalar { log: f64::from(stored.t[head]) },
+                Form::Diagonal => Transition::Diagonal { log: part(kp)[..k].to_vec() },
+                Form::Dense => Transition::Dense { matrix: part(k * k) },
+            };
+            let rounded = Operator::new(k, self.columns, transition, state.to_vec())?;
+            Ok(if self.family.log_scaled() { rounded.log_scaled() } else { rounded })
+        };
+        heads.map(one).collect()
     }
 
     /// The operators that a slot holds.

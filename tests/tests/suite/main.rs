@@ -10,6 +10,7 @@ mod conformance;
 mod contract;
 mod goldens;
 mod quality;
+mod recurrences;
 mod reuse;
 mod splicing;
 mod tidy;

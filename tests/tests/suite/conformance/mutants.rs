@@ -14,9 +14,9 @@ use seam_kernels::conv::CONV_TAIL;
 use seam_kernels::elementwise::GDN_GATE;
 use seam_kernels::norm::{GATED_RMS_NORM, L2_NORM, RMS_NORM};
 use seam_kernels::tables::{
-    ATTENTION_LAUNCHES, CONV_LAUNCHES, FORM_DENSE, FORM_IDENTITY, FORM_ZERO, HISTORY_TABLE, ROW_TABLE, ROW_WORDS,
-    SOURCE_WORDS, SOURCE_ZERO, SPAN_TABLE, STEP_APPLY, STEP_BEGIN, STEP_LOAD, STEP_RUN, STEP_STORE, STEP_TABLE,
-    STEP_WORDS, STEP_ZERO, TAIL_LAUNCHES, TAIL_TABLE,
+    ATTENTION_LAUNCHES, CHUNK_TABLE, CONV_LAUNCHES, FORM_DENSE, FORM_IDENTITY, FORM_ZERO, HISTORY_TABLE, ROW_TABLE,
+    ROW_WORDS, SOURCE_WORDS, SOURCE_ZERO, SPAN_TABLE, STEP_APPLY, STEP_BEGIN, STEP_LOAD, STEP_RUN, STEP_STORE,
+    STEP_TABLE, STEP_WORDS, STEP_ZERO, TAIL_LAUNCHES, TAIL_TABLE,
 };
 use seam_tests::cpu;
 
@@ -136,7 +136,7 @@ fn records(words: &mut [u32], from: usize, to: usize, size: usize) -> std::slice
 
 /// Changes every chain step of one kind.
 fn steps(words: &mut [u32], kind: u32, change: impl Fn(&mut [u32])) {
-    for step in records(words, STEP_TABLE, ATTENTION_LAUNCHES, STEP_WORDS).filter(|s| s[0] == kind) {
+    for step in records(words, STEP_TABLE, CHUNK_TABLE, STEP_WORDS).filter(|s| s[0] == kind) {
         change(step);
     }
 }
