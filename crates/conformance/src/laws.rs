@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use seam_algebra::laws::{ChainStep, LawReport, Limits, Options, Subject, SubjectError, run_laws};
 use seam_algebra::strategy::Rounding;
-use seam_algebra::{Inputs, Operator, Run, Sizes, Transition};
+use seam_algebra::{AlgebraError, Family, Inputs, Operator, Run, Sizes, Transition};
 use seam_device::{Device, DeviceKind};
 use seam_ops::{Form, OpError, Step};
 
@@ -44,7 +44,7 @@ impl DeviceSubject {
             ..Limits::default()
         };
         let limits = Limits { rounding: Rounding::F32, tolerances: LAWS, ..if slow { few } else { many } };
-        Self { name: format!("{} ({})", caps.kind, caps.name), limits, chains: Chains::new(device) }
+        Self { name: format!("{} ({})/recurrent", caps.kind, caps.name), limits, chains: Chains::new(device) }
     }
 
     /// Walks one chain; returns its outputs and its slot.
@@ -90,8 +90,15 @@ impl Subject for DeviceSubject {
         let rows = rows_of(&shape, runs);
         let stored: Vec<Stored> = steps
             .iter()
-            .filter_map(|step| if let ChainStep::Apply(operators) = step { Some(store(operators)) } else { None })
-            .collect();
+            .filter_map(|step| match step {
+                ChainStep::Run(_) => None,
+                ChainStep::Apply(operators) => Some(Ok(store(operators))),
+                ChainStep::Moved { operators, rotation, delta } => {
+                    let decay = self.family().decay().on_pairs();
+                    Some(rotation.rerotate_heads(operators, decay, *delta).map(|moved| store(&moved)))
+                }
+            })
+            .collect::<Result<_, AlgebraError>>()?;
         let mut applies = self.chains.upload(&shape, &stored).map_err(failed("uploading operators"))?.into_iter();
         let (mut walked, mut first) = (Vec::new(), 0);
         for step in steps {
@@ -100,7 +107,7 @@ impl Subject for DeviceSubject {
                     walked.extend(run_step(first, x));
                     first += x.sizes.tokens;
                 }
-                ChainStep::Apply(_) => walked.extend(applies.next()),
+                ChainStep::Apply(_) | ChainStep::Moved { .. } => walked.extend(applies.next()),
             }
         }
         let s0 = single(s0);
@@ -141,6 +148,13 @@ impl Subject for DeviceSubject {
         let (_, slot) = self.one(&shape, &Rows::default(), walk)?;
         operators(&shape, &slot)
     }
+}
+
+/// What `device` has for a family: one subject a form, none where it has no kernel.
+#[must_use]
+pub fn subjects(device: &Arc<dyn Device>, family: &'static dyn Family) -> Vec<Box<dyn Subject + Send>> {
+    let subject = DeviceSubject::new(device);
+    if family.name() == subject.family().name() { vec![Box::new(subject)] } else { Vec::new() }
 }
 
 /// Runs all laws on `device`. `progress` hears of every case before it runs: the law's name and the case's number. An
