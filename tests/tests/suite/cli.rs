@@ -227,7 +227,8 @@ fn check_and_laws_report_every_item() {
     let ran = seam(&["laws", "--family", "kda", "--cases", "1", "--max-len", "9", "--seed", "5", "--device", "cpu"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     assert!(
-        ran.out.contains("seed 5") && ran.out.lines().any(|line| line.starts_with("kda  rerotation")),
+        ran.out.contains("seed 5")
+            && ran.out.lines().any(|line| line.starts_with("kda") && line.contains(" rerotation ")),
         "{}",
         ran.out
     );

@@ -132,11 +132,12 @@ fn all(jobs: Vec<Job>, args: &Args, progress: &Progress) -> Vec<Done> {
     let jobs: Vec<Mutex<Job>> = jobs.into_iter().map(Mutex::new).collect();
     let done: Vec<Mutex<Option<Done>>> = jobs.iter().map(|_| Mutex::new(None)).collect();
     let next = AtomicUsize::new(0);
+    let take = || {
+        let i = next.fetch_add(1, Ordering::Relaxed);
+        jobs.get(i).zip(done.get(i))
+    };
     let work = || {
-        while let Some((job, done)) = (|| {
-            let i = next.fetch_add(1, Ordering::Relaxed);
-            jobs.get(i).zip(done.get(i))
-        })() {
+        while let Some((job, done)) = take() {
             let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
             let found = one(&mut job, args, progress);
             *done.lock().unwrap_or_else(PoisonError::into_inner) = Some(found);

@@ -129,8 +129,9 @@ pub(super) fn text(document: &Document, verbose: bool) -> String {
     let (held, total) = document.families.iter().fold((0, 0), |(h, n), s| (h + s.held, n + s.laws));
     let subjects = document.families.iter().filter(|s| s.passed.is_some()).count();
     let families = document.families.chunk_by(|a, b| a.family == b.family).count();
-    let subjects = format!("{held} of {total} laws hold, in {families} families on {subjects} subjects");
-    out += &verdict(document.passed, &subjects);
+    let of_families = format!("{families} {}", if families == 1 { "family" } else { "families" });
+    let on_subjects = format!("{subjects} {}", if subjects == 1 { "subject" } else { "subjects" });
+    out += &verdict(document.passed, &format!("{held} of {total} laws hold, in {of_families} on {on_subjects}"));
     if !all {
         out += " (--verbose prints each, --json everything)";
     }
@@ -334,7 +335,7 @@ mod tests {
         assert!(!text(&long, false).contains("\nLaws") && text(&long, false).contains("--verbose"));
         let long = text(&long, true);
         assert!(long.contains("\nLaws\n"), "{long}");
-        assert!(long.contains("44 of 44 laws hold, in 1 families on 11 subjects"), "{long}");
+        assert!(long.contains("44 of 44 laws hold, in 1 family on 11 subjects"), "{long}");
     }
 
     #[test]
