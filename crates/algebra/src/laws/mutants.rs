@@ -28,6 +28,10 @@ enum Mutation {
     SeamCountedTwice,
     /// The second sequence of a batch starts from the first one's state.
     LeakingBatch,
+    /// A member of a batch without a token comes back empty.
+    EmptyMember,
+    /// A member of a batch of one token is not run.
+    SingleMember,
     /// Each chain step rounds the state to f32.
     RoundedChain,
     /// Value head j reads key head `j mod H`.
@@ -211,6 +215,13 @@ impl Subject for Mutant {
         if self.0 == Mutation::LeakingBatch && xs.len() > 1 {
             runs[1] = self.1.run(&xs[1].0, &runs[0].state)?;
         }
+        for (run, (x, s0)) in runs.iter_mut().zip(xs) {
+            match (self.0, x.sizes.tokens) {
+                (Mutation::EmptyMember, 0) => run.state.fill(0.0),
+                (Mutation::SingleMember, 1) => run.state.clone_from(s0),
+                _ => {}
+            }
+        }
         Ok(runs)
     }
 
@@ -239,7 +250,7 @@ fn failing(mutation: Mutation) -> Vec<Law> {
 #[test]
 fn every_defect_fails_the_laws_it_breaks() {
     use Law::*;
-    let expected: [(Mutation, &[Law]); 18] = [
+    let expected: [(Mutation, &[Law]); 20] = [
         (
             Mutation::TransitionOne,
             &[Operator, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
@@ -255,6 +266,8 @@ fn every_defect_fails_the_laws_it_breaks() {
         (Mutation::SeamCountedTwice, &[Operator, Identity, SplitInvariance, Chain, Convolution]),
         (Mutation::ShortKeys, &[Oracle, Operator, ShortLengths, Rerotation]),
         (Mutation::LeakingBatch, &[Batch]),
+        (Mutation::EmptyMember, &[Batch]),
+        (Mutation::SingleMember, &[Batch]),
         (Mutation::RoundedChain, &[Identity, SplitInvariance, ApplyCompose, OrderSensitivity, Chain]),
         (Mutation::InterleavedHeads, &[Oracle, ShortLengths]),
         (Mutation::ClampedBeta, &[Oracle, ShortLengths]),
@@ -276,8 +289,10 @@ fn every_defect_fails_the_laws_it_breaks() {
 
 /// What only one law can see, no other one reports.
 #[test]
-fn defects_of_cuts_and_of_moves_fail_nothing_else() {
+fn defects_of_batches_cuts_and_moves_fail_nothing_else() {
     for (mutation, law) in [
+        (Mutation::EmptyMember, Law::Batch),
+        (Mutation::SingleMember, Law::Batch),
         (Mutation::ShortTable, Law::Cuts),
         (Mutation::MovedInPlace, Law::Rerotation),
         (Mutation::MovedBackwards, Law::Rerotation),
