@@ -150,6 +150,19 @@ impl Rotation {
         Ok(if operator.is_log_scaled() { moved.log_scaled() } else { moved })
     }
 
+    /// [`Self::rerotate`] head by head, `[HV]` operators.
+    ///
+    /// # Errors
+    /// Those of [`Self::rerotate`].
+    pub fn rerotate_heads(
+        &self,
+        operators: &[Operator],
+        decay: Decay,
+        delta: i64,
+    ) -> Result<Vec<Operator>, AlgebraError> {
+        operators.iter().map(|operator| self.rerotate(operator, decay, delta)).collect()
+    }
+
     fn refuse(&self, t: &Transition, decay: Decay, delta: i64) -> Result<(), AlgebraError> {
         for i in 0..self.inv_freq.len() {
             let (first, second) = self.pair(i);

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use seam_algebra::families::GatedDeltaRule;
 use seam_algebra::laws::{ChainStep, LawReport, Limits, Options, Subject, SubjectError, run_laws};
+use seam_algebra::rerotate;
 use seam_algebra::strategy::Rounding;
 use seam_algebra::{DecayKind, Family, Inputs, Operator, Run, Sizes};
 use seam_device::{Device, DeviceKind};
-use seam_ops::{OpError, Rotation, Step};
+use seam_ops::{OpError, Pairing, Rotation, Step};
 
 use crate::chains::{Chains, Rows, Slot, Start, Walk};
 use crate::lower::{Lowering, failed, runs};
@@ -125,13 +126,24 @@ impl Subject for DeviceSubject {
         let runs: Vec<&Inputs> =
             steps.iter().filter_map(|step| if let ChainStep::Run(x) = step { Some(*x) } else { None }).collect();
         let decay = runs.first().map_or(self.family.decay(), |x| x.decay);
-        let on = self.lowering(sizes, decay, None)?;
+        let moves = steps.iter().find_map(|step| match step {
+            ChainStep::Moved { operators, rotation, delta } => Some((*operators, *rotation, *delta)),
+            _ => None,
+        });
+        if let Some((operators, rotation, delta)) = moves {
+            // What the algebra refuses, no kernel is asked for.
+            rotation.rerotate_heads(operators, self.family.decay().on_pairs(), delta)?;
+            self.chains.frequencies = rotation.frequencies().to_vec();
+        }
+        let on = self.lowering(sizes, decay, moves.map(|(_, rotation, _)| on_device(rotation)))?;
         let mut rows = Rows::default();
         runs.iter().for_each(|x| on.push(&mut rows, x));
         let mut stored = Vec::new();
         for step in steps {
-            if let ChainStep::Apply(operators) = step {
-                stored.push(on.store(operators, 0)?);
+            match step {
+                ChainStep::Run(_) => {}
+                ChainStep::Apply(operators) => stored.push(on.store(operators, 0)?),
+                ChainStep::Moved { operators, delta, .. } => stored.push(on.store(operators, *delta)?),
             }
         }
         let mut applies = self.chains.upload(&on.machine, &stored).map_err(failed("uploading operators"))?.into_iter();
@@ -142,7 +154,7 @@ impl Subject for DeviceSubject {
                     walked.extend(run_step(&on, first, x));
                     first += x.sizes.tokens;
                 }
-                ChainStep::Apply(_) => walked.extend(applies.next()),
+                ChainStep::Apply(_) | ChainStep::Moved { .. } => walked.extend(applies.next()),
             }
         }
         let s0 = on.state(s0);
@@ -212,6 +224,15 @@ pub fn run(device: &Arc<dyn Device>, options: &Options, progress: &mut dyn FnMut
         Some(mut subject) => run_laws(&mut subject, options, progress),
         None => Vec::new(),
     }
+}
+
+/// A rotation of the algebra as the kernels know it; its frequencies are those of the pass.
+fn on_device(rotation: &rerotate::Rotation) -> Rotation {
+    let pairing = match rotation.pairing() {
+        rerotate::Pairing::Halves => Pairing::Halves,
+        rerotate::Pairing::Interleaved => Pairing::Interleaved,
+    };
+    Rotation { pairing, dims: rotation.rotated_dims() as u32 }
 }
 
 /// Inputs with a fixed gate as inputs with a gate a token.

@@ -100,7 +100,10 @@ impl Machine {
 
     /// Whether operators can be moved.
     pub(crate) fn moves(&self) -> bool {
-        matches!(self, Self::Chain { recurrence, .. } if recurrence.rotation.is_some())
+        match self {
+            Self::Chain { recurrence, .. } => recurrence.rotation.is_some(),
+            Self::Mlstm(sizes) => sizes.rotation.is_some(),
+        }
     }
 
     pub(crate) fn row(&self) -> u32 {

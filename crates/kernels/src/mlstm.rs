@@ -10,7 +10,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::chain::{LOG_ZERO, Left, Shared, put};
+use crate::chain::{LOG_ZERO, Left, ROTATION_NONE, Shared, put, rotate};
 use crate::manifest::{Binding, Kernel};
 use crate::tables::{
     CHAIN_LAUNCHES, CHAIN_TABLE, CHAIN_WORDS, FORM_IDENTITY, FORM_SCALAR, LAUNCH_WORDS, STEP_APPLY, STEP_BEGIN,
@@ -34,8 +34,10 @@ pub struct MlstmParams {
     pub row: u32,
     /// Which chain launch of the tables.
     pub launch: u32,
-    /// Zeros.
-    pub pad: [u32; 2],
+    /// Which key dims turn together, as the constant ROTATION of the chain kernels.
+    pub pairing: u32,
+    /// Rotated key dims of moved operators.
+    pub rot: u32,
 }
 
 /// mLSTM along the steps of each chain, token by token.
@@ -166,7 +168,11 @@ impl Walk<'_> {
     fn apply(&self, running: &mut Scaled, operator: &mut Option<(Scaled, f32)>, step: &[u32], head: usize) {
         let (len, columns) = self.sizes();
         let slab = self.shared.get(step[1] as usize).copied().unwrap_or(self.private);
-        let own = Scaled::read(&slab[step[2] as usize + head * len..][..len], columns);
+        let mut own = Scaled::read(&slab[step[2] as usize + head * len..][..len], columns);
+        if step[5] > 0 && self.p.pairing != ROTATION_NONE {
+            let how = (self.p.pairing, self.p.rot as usize);
+            rotate(self.t, how, &mut own.values, columns - 1, (step[5] as usize - 1, 1.0));
+        }
         let log = match step[4] {
             FORM_IDENTITY => 0.0,
             FORM_SCALAR => slab[step[3] as usize + head],

@@ -6,6 +6,7 @@ use seam_kernels::mlstm::{MLSTM_CHAIN, MlstmParams};
 use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
 use crate::pass::Form;
+use crate::recurrence::{Rotation, rotation_constant};
 use crate::tensor::Tensor;
 
 /// The sizes of mLSTM: state `[HV, K, V + 2]` = `C | n | m`, operators with a log-sum of forget gates a head.
@@ -19,6 +20,8 @@ pub struct Mlstm {
     pub key: u32,
     /// V.
     pub value: u32,
+    /// How keys are rotated, where operators are to be moved.
+    pub rotation: Option<Rotation>,
 }
 
 impl Mlstm {
@@ -27,12 +30,13 @@ impl Mlstm {
     /// # Errors
     /// [`OpError::Shape`].
     pub fn check(&self, op: &'static str) -> Result<(), OpError> {
-        let Self { heads, value_heads, key, value } = *self;
+        let Self { heads, value_heads, key, value, rotation } = *self;
         let some = [heads, value_heads, key, value].iter().all(|n| (1..1 << 14).contains(n));
         let slot = 2 * u64::from(value_heads) * u64::from(key) * (u64::from(value) + 2);
         ensure(op, some && value_heads.is_multiple_of(heads.max(1)) && slot < 1 << 30, || {
             format!("{heads} key heads of {key}, {value_heads} value heads of {value}")
-        })
+        })?;
+        rotation.map_or(Ok(()), |rotation| rotation.check(op, key))
     }
 
     /// Elements of a row of q, k and v.
@@ -103,9 +107,10 @@ impl Operation for MlstmChain<'_> {
     }
 
     fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
-        let Mlstm { heads, value_heads, key, value } = self.sizes;
+        let Mlstm { heads, value_heads, key, value, rotation } = self.sizes;
         let row = self.sizes.row();
-        let params = MlstmParams { heads, value_heads, key, value, row, launch: self.launch.0, pad: [0; 2] };
+        let (pairing, rot) = (rotation_constant(rotation), rotation.map_or(0, |r| r.dims));
+        let params = MlstmParams { heads, value_heads, key, value, row, launch: self.launch.0, pairing, rot };
         let mut bindings = vec![self.tables.clone(), self.qkv.range(), self.gates.range(), self.out.range()];
         bindings.extend(self.slabs.iter().cloned());
         let grid = [1, value_heads, self.launch.1];

@@ -52,6 +52,23 @@ pub struct Rotation {
     pub dims: u32,
 }
 
+impl Rotation {
+    /// Checks the dims against K.
+    pub(crate) fn check(&self, op: &'static str, key: u32) -> Result<(), OpError> {
+        let dims = self.dims;
+        ensure(op, dims > 0 && dims.is_multiple_of(2) && dims <= key, || format!("{dims} rotated dims of {key}"))
+    }
+}
+
+/// A rotation as the kernels name it.
+pub(crate) fn rotation_constant(rotation: Option<Rotation>) -> u32 {
+    match rotation.map(|r| r.pairing) {
+        None => ROTATION_NONE,
+        Some(Pairing::Halves) => ROTATION_HALVES,
+        Some(Pairing::Interleaved) => ROTATION_INTERLEAVED,
+    }
+}
+
 /// A recurrence over state `[HV, K, V]`: `S = e^g·S`, the update, `o = Sᵀq`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Recurrence {
@@ -89,8 +106,8 @@ impl Recurrence {
         ensure(op, self.decay != Decay::Fixed || !self.has_strength(), || {
             "a fixed decay has no write strengths".to_owned()
         })?;
-        let Some(Rotation { dims, .. }) = self.rotation else { return Ok(()) };
-        ensure(op, dims > 0 && dims.is_multiple_of(2) && dims <= key, || format!("{dims} rotated dims of {key}"))?;
+        let Some(rotation) = self.rotation else { return Ok(()) };
+        rotation.check(op, key)?;
         ensure(op, self.decay != Decay::Diagonal && self.update != Update::RankOne, || {
             "operators of a diagonal decay cannot be moved: a rotation does not commute with the decays of a pair"
                 .to_owned()
@@ -194,12 +211,7 @@ impl Recurrence {
             Update::Delta => UPDATE_DELTA,
             Update::RankOne => UPDATE_RANK_ONE,
         };
-        let rotation = match self.rotation.map(|r| r.pairing) {
-            None => ROTATION_NONE,
-            Some(Pairing::Halves) => ROTATION_HALVES,
-            Some(Pairing::Interleaved) => ROTATION_INTERLEAVED,
-        };
-        vec![self.key, decay, update, rotation]
+        vec![self.key, decay, update, rotation_constant(self.rotation)]
     }
 
     /// The parameters of the chain kernels for one launch.

@@ -224,42 +224,69 @@ fn check_and_laws_report_every_item() {
     let checks = json["fixtures"][0]["checks"].as_array().expect("checks");
     assert!(checks.iter().all(|c| c["error"].as_f64() <= c["bound"].as_f64()) && checks.len() > 10);
 
-    let ran = seam(&["laws", "--cases", "2", "--max-len", "9", "--seed", "5", "--device", "cpu", "--json"]);
+    let ran = seam(&["laws", "--family", "kda", "--cases", "1", "--max-len", "9", "--seed", "5", "--device", "cpu"]);
     assert_eq!(ran.code, Some(0), "{}", ran.err);
-    let json = ran.json();
-    assert_eq!((&json["passed"], &json["seed"]), (&true.into(), &5.into()));
-    assert_eq!(json["laws"].as_array().map(Vec::len), Some(13));
+    assert!(
+        ran.out.contains("seed 5")
+            && ran.out.lines().any(|line| line.starts_with("kda") && line.contains(" rerotation ")),
+        "{}",
+        ran.out
+    );
+    assert!(ran.out.contains("re-rotation impossible, because the decays of a rotation pair differ"), "{}", ran.out);
 }
 
+/// Families on their oracles and on the device, in one document and one picture. Cases are divided: those asked for are all
+/// there are, or one a law where that is more.
 #[test]
 fn laws_of_families_are_one_document_and_one_picture() {
     let dir = TempDir::new().expect("folder");
     let svg = dir.path().join("laws.svg");
-    let ran = seam(&["laws", "--family", "retnet,kda", "--cases", "6", "--json", "--svg", text(&svg)]);
+    let families = "retnet,gated_delta_rule,kda";
+    let line = ["laws", "--family", families, "--cases", "300", "--max-len", "70", "--device", "cpu", "--json"];
+    let ran = seam(&[&line[..], &["--svg", text(&svg)]].concat());
     assert_eq!(ran.code, Some(0), "{}", ran.err);
     let json = ran.json();
-    assert_eq!((&json["passed"], &json["cases"], &json["device"]), (&true.into(), &6.into(), &Value::Null));
-    let families = json["families"].as_array().expect("families");
-    let said: Vec<_> = families.iter().map(|f| (f["family"].as_str(), f["says"].as_str())).collect();
-    let expected = [("retnet", "exact with re-rotation"), ("kda", "exact with conv warm-up of 3 tokens")];
-    assert_eq!(said, expected.map(|(family, says)| (Some(family), Some(says))));
-    assert!(families[1]["rerotation"]["impossible"]["because"].as_str().is_some_and(|why| why.contains("recompute")));
+    assert_eq!((&json["passed"], &json["cases"], &json["form"]), (&true.into(), &300.into(), &"all".into()));
+    assert_eq!(json["device"]["kind"], "cpu");
+    let summaries = json["families"].as_array().expect("families");
+    let oracles: Vec<_> = summaries
+        .iter()
+        .filter(|f| f["subject"].as_str().is_some_and(|s| s.starts_with("oracle/")))
+        .map(|f| (f["family"].as_str(), f["says"].as_str()))
+        .collect();
+    let conv = "exact with conv warm-up of 3 tokens";
+    let expected = [("retnet", "exact with re-rotation"), ("gated_delta_rule", conv), ("kda", conv)];
+    assert_eq!(oracles, expected.map(|(family, says)| (Some(family), Some(says))));
+    for impossible in summaries.iter().filter(|f| f["family"] == "kda" && f["passed"] == true) {
+        let because = &impossible["rerotation"]["impossible"]["because"];
+        assert!(because.as_str().is_some_and(|why| why.contains("recompute")), "{impossible:#}");
+    }
+    // Every subject that ran has its laws and its sweep.
+    let ran = summaries.iter().filter(|f| f["passed"] == true).count();
+    assert!(ran > 3, "the gated delta rule has a kernel on the processor: {summaries:#?}");
     let rows = json["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 2 * 13);
+    assert_eq!(rows.len(), ran * 14);
     for row in rows {
         let report = &row["report"];
         assert!(report["worst_error"].as_f64() <= report["tolerance"].as_f64(), "{row:#}");
         let silent = row["verdict"]["silent"].is_object();
         assert!(if silent { report["cases"] == 0 } else { report["cases"].as_u64() > Some(0) }, "{row:#}");
+        let convolution = row["family"] == "retnet" && report["law"] == "convolution";
+        assert_eq!(silent, convolution, "only the convolution says nothing, and only about retnet: {row:#}");
     }
-    let silent: Vec<_> = rows.iter().filter(|row| row["verdict"]["silent"].is_object()).collect();
-    assert_eq!(silent.len(), 1, "only the convolution says nothing, and only about retnet: {silent:#?}");
+    let sweeps = json["sweeps"].as_array().expect("sweeps");
+    assert_eq!(sweeps.len(), ran);
+    for sweep in sweeps {
+        let points = sweep["points"].as_array().expect("points");
+        assert_eq!(points.len(), if sweep["family"] == "retnet" { 7 } else { 3 * 7 });
+        assert!(points.iter().all(|p| p["error"].as_f64() <= p["tolerance"].as_f64()), "{sweep:#}");
+        assert_eq!((&points[6]["segments"], &sweep["passed"]), (&64.into(), &true.into()));
+    }
     let picture = std::fs::read_to_string(&svg).expect("the picture");
-    assert!(picture.starts_with("<svg") && picture.contains("retnet") && picture.contains("rerotation"));
-
-    let ran = seam(&["laws", "--family", "kda", "--cases", "2", "--max-len", "9", "--device", "cpu"]);
-    assert_eq!(ran.code, Some(0), "{}", ran.err);
-    assert!(ran.out.contains("no kernel for this family on cpu yet"), "{}", ran.out);
+    assert!(picture.starts_with("<svg") && picture.contains("segments") && picture.contains("rerotation"));
+    for name in families.split(',').chain(["float64 oracle", "cpu/recurrent", "slow decay", "fixed decay"]) {
+        assert!(picture.contains(&format!("\n{name}\n")), "{name}");
+    }
     assert_eq!(seam(&["laws", "--family", "list", "--json"]).json()[1]["name"], "retnet");
 }
 
@@ -310,6 +337,7 @@ fn bad_input_is_named() {
         (own(&["ask", "--model", &model, "--question", " "]), 2, "the question is empty"),
         (own(&["ask", "--model", &model, "--question", "q", "--device", "tpu"]), 2, "tpu"),
         (own(&["laws", "--device", "wgpu:no such adapter"]), 1, "no such adapter"),
+        (own(&["laws", "--form", "blocks"]), 2, "unknown form \"blocks\": expected recurrent, chunk or all"),
         (own(&["laws", "--family", "kda,lstm"]), 2, "unknown family \"lstm\": expected all, list, or some of"),
         (own(&["eval", "--model", &model, "--set", &absent]), 1, "absent.txt"),
         (own(&["eval", "--model", &model, "--set", &good]), 1, "line 1"),

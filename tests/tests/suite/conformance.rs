@@ -6,7 +6,9 @@ mod mutants;
 use std::path::Path;
 use std::sync::Arc;
 
-use seam_algebra::laws::{Law, LawReport, Options};
+use seam_algebra::families;
+use seam_algebra::laws::{Law, LawReport, Options, every_cut, every_length};
+use seam_algebra::strategy::{Case, Kind};
 use seam_conformance::{Check, GoldenError, Report, check_path, kernels, laws};
 use seam_device::Device;
 use seam_engine::EngineOptions;
@@ -80,6 +82,24 @@ fn laws_measure_something() {
     for report in all_laws(&cpu(), &Options { seed: 4, cases: 12, max_len: 65 }) {
         assert_eq!(report.worst_error == 0.0, report.law == "batch", "{report}");
     }
+}
+
+/// Every cut of 70 tokens and every length up to it, on every form that the processor has for a family.
+#[test]
+fn every_cut_and_every_length_holds_on_the_processor() {
+    let case = Case { seed: 9, kind: Kind::Anything, tokens: 70, key_heads: 1, ratio: 2, key_dim: 16, value_dim: 12 };
+    let mut seen = 0;
+    for family in families::all() {
+        for mut subject in laws::subjects(&cpu(), *family) {
+            let cut = every_cut(&mut *subject, &case).unwrap();
+            let length = every_length(&mut *subject, &case).unwrap();
+            assert!(cut.holds() && length.holds(), "{}: {cut:?} {length:?}", subject.name());
+            // Two f32 results that agree to the last bit with f64 would be no results.
+            assert!(cut.error > 0.0 && length.error > 0.0, "{}", subject.name());
+            seen += 1;
+        }
+    }
+    assert!(seen > 0);
 }
 
 /// Of the families without a kernel nothing is compared, and that is not a pass.

@@ -67,6 +67,12 @@ pub(super) struct Reference {
 
 impl Reference {
     pub(super) fn new(family: &dyn Family, x: &Inputs, s0: &[f64]) -> Result<Self, AlgebraError> {
+        let nothing = || Self { run: Run { o: vec![], state: vec![] }, state_scale: vec![], output_scale: vec![] };
+        Ok(Self::at(family, x, s0, &[x.sizes.tokens])?.pop().unwrap_or_else(nothing))
+    }
+
+    /// After each of `ends` tokens, rising and at most all there are, in one pass.
+    pub(super) fn at(family: &dyn Family, x: &Inputs, s0: &[f64], ends: &[usize]) -> Result<Vec<Self>, AlgebraError> {
         family.check_with_state(x, s0)?;
         let space = Space::new(family, &x.sizes);
         let steps = family.step_norms(x)?;
@@ -74,6 +80,20 @@ impl Reference {
         let mut peak = start.clone();
         let mut run = Run { o: Vec::new(), state: s0.to_vec() };
         let mut output_scale = Vec::with_capacity(steps.len());
+        let mut ends = ends.iter().peekable();
+        let mut found = Vec::new();
+        let mut note = |done: usize, run: &Run, peak: &[f64], output_scale: &[f64]| {
+            while ends.next_if(|&&end| end == done).is_some() {
+                let scale = |hv: usize| {
+                    let (old, new) = (space.head(s0, hv), space.head(&run.state, hv));
+                    let start = start[hv] * (space.log_scale(old) - space.log_scale(new)).min(0.0).exp();
+                    peak[hv].max(start).max(TINY)
+                };
+                let state_scale = (0..start.len()).map(scale).collect();
+                found.push(Self { run: run.clone(), state_scale, output_scale: output_scale.to_vec() });
+            }
+        };
+        note(0, &run, &peak, &output_scale);
         for (t, steps) in (0..x.sizes.tokens).zip(steps.chunks_exact(x.sizes.value_heads)) {
             let step = family.run(&x.cut(t..t + 1), &run.state)?;
             run.o.extend(step.o);
@@ -85,15 +105,9 @@ impl Reference {
                 peak[hv] = if carried.is_finite() { norm.max(carried) } else { norm };
                 output_scale.push(family.output_scale(x, t, hv, peak[hv], new).max(TINY));
             }
+            note(t + 1, &run, &peak, &output_scale);
         }
-        let state_scale = (0..start.len())
-            .map(|hv| {
-                let (old, new) = (space.head(s0, hv), space.head(&run.state, hv));
-                let start = start[hv] * (space.log_scale(old) - space.log_scale(new)).min(0.0).exp();
-                peak[hv].max(start).max(TINY)
-            })
-            .collect();
-        Ok(Self { run, state_scale, output_scale })
+        Ok(found)
     }
 }
 

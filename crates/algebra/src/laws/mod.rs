@@ -1,12 +1,14 @@
 //! The laws of segment operators, held against any implementation.
 //!
 //! Implement [`Subject`] (a CPU kernel, a device behind an adaptor) and call [`run_laws`] or [`table`]; or call [`check`]
-//! with the law and the case that a failure report prints. An architecture of your own is a [`Family`] and needs no
+//! with the law and the case that a failure report prints. [`every_cut`] and [`every_length`] go through all cuts and
+//! lengths of one case, and [`sweep`] measures how the error of a composed state grows with the number of segments. An architecture of your own is a [`Family`] and needs no
 //! subject: [`OracleSubject`] holds its sequential run to the laws (see [`crate::family`] for one in 50 lines). Cases that
 //! once failed are kept as lines of text and replayed ([`regressions`]).
 //!
 //! Re-rotation is also held as algebra alone, without a subject: [`run_rerotation_laws`].
 
+mod cuts;
 mod measure;
 mod moved;
 #[cfg(test)]
@@ -16,18 +18,21 @@ mod regression;
 mod report;
 mod rerotation;
 mod subject;
+mod sweep;
 mod table;
 #[cfg(test)]
 mod tests;
 mod warm_up;
 
+pub use cuts::{every_cut, every_length};
 pub use measure::Measured;
 pub use properties::check;
 pub use regression::{Regression, regressions};
-pub use report::{LawReport, Options, run_laws};
+pub use report::{LawReport, Options, run_law, run_laws};
 pub use rerotation::{RerotationLaw, RotationCase, check_rerotation, rotation_cases, run_rerotation_laws};
 pub use subject::{ChainStep, Limits, OracleSubject, Subject, SubjectError, Tolerances};
-pub use table::{Row, Verdict, family_verdict, oracle_table, render, table};
+pub use sweep::{SEGMENTS, Sweep, SweepDecay, SweepPoint, sweep};
+pub use table::{Row, Verdict, family_verdict, oracle_table, render, row, table};
 pub use warm_up::{WarmUp, warm_up};
 
 use crate::family::Family;
@@ -56,21 +61,24 @@ pub enum Law {
     OrderSensitivity,
     /// `‖T‖₂` is at most the product of the norms of its tokens, so at most 1 for contractive gates.
     Contraction,
-    /// A batch gives what its members give one at a time.
+    /// A batch of sequences of any lengths, some without a token or of one, gives what its members give one at a time.
     Batch,
+    /// Tokens cut anywhere into prefilled pieces and single decoding steps, walked as one chain and as runs that each start
+    /// from the state of the one before, give the outputs and the state of running all at once.
+    Cuts,
     /// Any interleaving of running and applying (with and without a recomputed seam) is running all tokens.
     Chain,
     /// Behind a causal convolution, an operator that starts at token `kernel − 1` of a segment computed alone composes
     /// exactly behind any predecessor's tail, down to interiors of 1 and 2 tokens; one that starts at token 0 does not.
     Convolution,
-    /// With keys rotated by position, a rotation of the operator is the operator further on; where the decay is diagonal
-    /// it is refused.
+    /// With keys rotated by position, a rotation of the operator is the operator further on, and a chain that applies it
+    /// moved is a run of the tokens further on; where the decay is diagonal both are refused.
     Rerotation,
 }
 
 impl Law {
     /// All of them, in the order in which they are run.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Oracle,
         Self::Operator,
         Self::Identity,
@@ -81,6 +89,7 @@ impl Law {
         Self::OrderSensitivity,
         Self::Contraction,
         Self::Batch,
+        Self::Cuts,
         Self::Chain,
         Self::Convolution,
         Self::Rerotation,
@@ -99,6 +108,7 @@ impl Law {
             Self::OrderSensitivity => "order_sensitivity",
             Self::Contraction => "contraction",
             Self::Batch => "batch",
+            Self::Cuts => "cuts",
             Self::Chain => "chain",
             Self::Convolution => "convolution",
             Self::Rerotation => "rerotation",

@@ -1,10 +1,11 @@
 //! Subjects that are wrong on purpose: each must fail the laws that its defect breaks, or those laws check nothing.
 
 use super::subject::{ChainStep, Limits, OracleSubject, Subject, SubjectError};
-use super::{Law, Options, Regression, check, regressions, run_laws};
+use super::{Law, Options, Regression, check, every_cut, every_length, regressions, run_laws};
 use crate::inputs::{Inputs, Run};
 use crate::matrix::transpose;
 use crate::operator::Operator;
+use crate::rerotate::Decay;
 use crate::sizes::Sizes;
 use crate::strategy::{Case, Kind};
 use crate::transition::Transition;
@@ -27,6 +28,10 @@ enum Mutation {
     SeamCountedTwice,
     /// The second sequence of a batch starts from the first one's state.
     LeakingBatch,
+    /// A member of a batch without a token comes back empty.
+    EmptyMember,
+    /// A member of a batch of one token is not run.
+    SingleMember,
     /// Each chain step rounds the state to f32.
     RoundedChain,
     /// Value head j reads key head `j mod H`.
@@ -37,6 +42,16 @@ enum Mutation {
     ShortKeys,
     /// The start state is lost when there are no tokens.
     EmptyRunForgets,
+    /// Steps of a chain behind the twelfth are left out, as by a table that is too short; their outputs are zero.
+    ShortTable,
+    /// A state that is handed from one decoding step to the next is kept in f32.
+    RoundedDecode,
+    /// A moved operator is applied where it was computed.
+    MovedInPlace,
+    /// A moved operator is turned the wrong way.
+    MovedBackwards,
+    /// Of a moved operator only S is turned.
+    MovedStateAlone,
 }
 
 struct Mutant(Mutation, OracleSubject);
@@ -96,6 +111,34 @@ fn interleaved(x: &Inputs) -> Inputs {
     wrong
 }
 
+impl Mutant {
+    /// The chain with its moved steps as the defect has them.
+    fn moved_wrong(&mut self, sizes: &Sizes, s0: &[f64], steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
+        let mut all = Run { o: vec![], state: s0.to_vec() };
+        for step in steps {
+            let alone;
+            let step = match *step {
+                ChainStep::Moved { operators, .. } if self.0 == Mutation::MovedInPlace => ChainStep::Apply(operators),
+                ChainStep::Moved { operators, rotation, delta } if self.0 == Mutation::MovedBackwards => {
+                    ChainStep::Moved { operators, rotation, delta: -delta }
+                }
+                ChainStep::Moved { operators, rotation, delta } => {
+                    let moved = rotation.rerotate_heads(operators, Decay::Scalar, delta)?;
+                    let left =
+                        |(m, o): (&Operator, &Operator)| with_transition(m, |_| o.transition().to_dense(o.key_dim()));
+                    alone = moved.iter().zip(operators).map(left).collect::<Vec<_>>();
+                    ChainStep::Apply(&alone)
+                }
+                other => other,
+            };
+            let run = self.1.chain(sizes, &all.state, &[step])?;
+            all.o.extend(run.o);
+            all.state = run.state;
+        }
+        Ok(all)
+    }
+}
+
 impl Subject for Mutant {
     fn name(&self) -> String {
         format!("mutant/{:?}", self.0)
@@ -115,6 +158,11 @@ impl Subject for Mutant {
                 self.1.run(&x, s0)
             }
             Mutation::ShortKeys => self.1.run(&short_keys(x), s0),
+            Mutation::RoundedDecode if x.sizes.tokens == 1 => {
+                let mut run = self.1.run(x, s0)?;
+                crate::inputs::round_to_f32(&mut run.state);
+                Ok(run)
+            }
             Mutation::EmptyRunForgets if x.sizes.tokens == 0 => self.1.run(x, &vec![0.0; s0.len()]),
             _ => self.1.run(x, s0),
         }
@@ -140,8 +188,17 @@ impl Subject for Mutant {
     }
 
     fn chain(&mut self, sizes: &Sizes, s0: &[f64], steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
-        if self.0 != Mutation::RoundedChain {
-            return self.1.chain(sizes, s0, steps);
+        match self.0 {
+            Mutation::ShortTable => {
+                let mut run = self.1.chain(sizes, s0, &steps[..steps.len().min(12)])?;
+                run.o.resize(sizes.tokens * sizes.value_heads * sizes.value_dim, 0.0);
+                return Ok(run);
+            }
+            Mutation::MovedInPlace | Mutation::MovedBackwards | Mutation::MovedStateAlone => {
+                return self.moved_wrong(sizes, s0, steps);
+            }
+            Mutation::RoundedChain => {}
+            _ => return self.1.chain(sizes, s0, steps),
         }
         let mut all = Run { o: vec![], state: s0.to_vec() };
         for step in steps {
@@ -157,6 +214,13 @@ impl Subject for Mutant {
         let mut runs = self.1.batch(xs)?;
         if self.0 == Mutation::LeakingBatch && xs.len() > 1 {
             runs[1] = self.1.run(&xs[1].0, &runs[0].state)?;
+        }
+        for (run, (x, s0)) in runs.iter_mut().zip(xs) {
+            match (self.0, x.sizes.tokens) {
+                (Mutation::EmptyMember, 0) => run.state.fill(0.0),
+                (Mutation::SingleMember, 1) => run.state.clone_from(s0),
+                _ => {}
+            }
         }
         Ok(runs)
     }
@@ -186,7 +250,7 @@ fn failing(mutation: Mutation) -> Vec<Law> {
 #[test]
 fn every_defect_fails_the_laws_it_breaks() {
     use Law::*;
-    let expected: [(Mutation, &[Law]); 13] = [
+    let expected: [(Mutation, &[Law]); 20] = [
         (
             Mutation::TransitionOne,
             &[Operator, SplitInvariance, ApplyCompose, ShortLengths, OrderSensitivity, Contraction, Chain],
@@ -202,10 +266,17 @@ fn every_defect_fails_the_laws_it_breaks() {
         (Mutation::SeamCountedTwice, &[Operator, Identity, SplitInvariance, Chain, Convolution]),
         (Mutation::ShortKeys, &[Oracle, Operator, ShortLengths, Rerotation]),
         (Mutation::LeakingBatch, &[Batch]),
+        (Mutation::EmptyMember, &[Batch]),
+        (Mutation::SingleMember, &[Batch]),
         (Mutation::RoundedChain, &[Identity, SplitInvariance, ApplyCompose, OrderSensitivity, Chain]),
         (Mutation::InterleavedHeads, &[Oracle, ShortLengths]),
         (Mutation::ClampedBeta, &[Oracle, ShortLengths]),
         (Mutation::EmptyRunForgets, &[Oracle, ShortLengths]),
+        (Mutation::ShortTable, &[Cuts]),
+        (Mutation::RoundedDecode, &[Cuts, ShortLengths]),
+        (Mutation::MovedInPlace, &[Rerotation]),
+        (Mutation::MovedBackwards, &[Rerotation]),
+        (Mutation::MovedStateAlone, &[Rerotation]),
     ];
     for (mutation, laws) in expected {
         let found = failing(mutation);
@@ -214,6 +285,28 @@ fn every_defect_fails_the_laws_it_breaks() {
     }
     let caught = |law: &Law| expected.iter().any(|(_, laws)| laws.contains(law));
     assert!(Law::ALL.iter().all(caught), "a law that no defect fails checks nothing");
+}
+
+/// What only one law can see, no other one reports.
+#[test]
+fn defects_of_batches_cuts_and_moves_fail_nothing_else() {
+    for (mutation, law) in [
+        (Mutation::EmptyMember, Law::Batch),
+        (Mutation::SingleMember, Law::Batch),
+        (Mutation::ShortTable, Law::Cuts),
+        (Mutation::MovedInPlace, Law::Rerotation),
+        (Mutation::MovedBackwards, Law::Rerotation),
+        (Mutation::MovedStateAlone, Law::Rerotation),
+    ] {
+        assert_eq!(failing(mutation), [law], "{mutation:?}");
+    }
+    let case = Case { seed: 4, kind: Kind::Typical, tokens: 9, key_heads: 1, ratio: 1, key_dim: 4, value_dim: 4 };
+    let rounded = &mut mutant(Mutation::RoundedDecode);
+    assert!(!every_cut(rounded, &case).unwrap().holds() && !every_length(rounded, &case).unwrap().holds());
+    let forgets = &mut mutant(Mutation::EmptyRunForgets);
+    assert!(!every_cut(forgets, &case).unwrap().holds() && every_length(forgets, &case).unwrap().holds());
+    let transposed = &mut mutant(Mutation::TransposedTransition);
+    assert!(every_cut(transposed, &case).unwrap().holds() && !every_length(transposed, &case).unwrap().holds());
 }
 
 /// A failure prints as a test and as a line to keep, and both say the same.

@@ -40,6 +40,7 @@ pub fn check(law: Law, subject: &mut dyn Subject, case: &Case) -> Result<Measure
         Law::OrderSensitivity => c.order_sensitivity(),
         Law::Contraction => c.contraction(),
         Law::Batch => c.batch(),
+        Law::Cuts => c.cuts(),
         Law::Chain => c.chain(),
         Law::Convolution => c.convolution(None).map(|_| ()),
         Law::Rerotation => c.rerotation(),
@@ -88,7 +89,7 @@ impl Check<'_> {
         Space::new(self.family, &self.x.sizes)
     }
 
-    fn reference(&self) -> Result<Reference, SubjectError> {
+    pub(super) fn reference(&self) -> Result<Reference, SubjectError> {
         Ok(Reference::new(self.family, &self.x, &self.s0)?)
     }
 
@@ -108,14 +109,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn note_run(&mut self, got: &Run, want: &Reference) -> Done {
+    pub(super) fn note_run(&mut self, got: &Run, want: &Reference) -> Done {
         self.note_state("state", &got.state, want)?;
         let error = relative_error("outputs", &got.o, &want.run.o, &want.output_scale)?;
         self.worst.note("outputs", error, self.tolerances.output);
         Ok(())
     }
 
-    fn note_operators(&mut self, got: &[Operator], want: &[Operator], scale: &[f64]) -> Done {
+    pub(super) fn note_operators(&mut self, got: &[Operator], want: &[Operator], scale: &[f64]) -> Done {
         let (transition, state) = operator_errors(got, want, scale)?;
         self.worst.note("operator T", transition, self.tolerances.transition);
         self.worst.note("operator S", state, self.tolerances.state);
@@ -130,7 +131,7 @@ impl Check<'_> {
     pub(super) fn walk(&mut self, steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
         let tokens = steps.iter().map(|step| match step {
             ChainStep::Run(x) => x.sizes.tokens,
-            ChainStep::Apply(_) => 0,
+            ChainStep::Apply(_) | ChainStep::Moved { .. } => 0,
         });
         let sizes = Sizes { tokens: tokens.sum(), ..self.x.sizes };
         self.subject.chain(&sizes, &self.s0, steps)
@@ -291,7 +292,8 @@ impl Check<'_> {
             let other = Case {
                 seed: rng.next_u64(),
                 kind: Kind::ALL[rng.up_to(Kind::ALL.len() - 1)],
-                tokens: rng.up_to(self.tokens()),
+                // A third each: no token, one, any number.
+                tokens: [0, 1, rng.up_to(self.tokens())][rng.up_to(2)].min(self.tokens()),
                 ..self.case
             };
             xs.push(self.family.inputs(&other, rounding));

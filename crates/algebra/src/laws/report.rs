@@ -109,6 +109,23 @@ impl LawReport {
 /// Deterministic in `options` for a deterministic subject. A law without a single measured case does not pass. On a failure
 /// the law stops, and proptest shrinks the case over its sizes and kind.
 pub fn run_laws(subject: &mut dyn Subject, options: &Options, progress: &mut dyn FnMut(&str, usize)) -> Vec<LawReport> {
+    let family = subject.family();
+    let said = Law::ALL.into_iter().filter(|law| law.silent_on(family).is_none());
+    said.map(|law| run_law(law, subject, options, progress)).collect()
+}
+
+/// Runs one law on `subject`, as [`run_laws`] does it. A law that says nothing about the subject's family passes, with no
+/// case.
+pub fn run_law(
+    law: Law,
+    subject: &mut dyn Subject,
+    options: &Options,
+    progress: &mut dyn FnMut(&str, usize),
+) -> LawReport {
+    let name = subject.name();
+    if law.silent_on(subject.family()).is_some() {
+        return LawReport::silent(law.name(), &name);
+    }
     let limits = subject.limits();
     let strategy = cases(&CaseParams {
         max_tokens: options.max_len.min(limits.max_tokens),
@@ -119,17 +136,9 @@ pub fn run_laws(subject: &mut dyn Subject, options: &Options, progress: &mut dyn
         ..CaseParams::default()
     });
     let options = Options { cases: options.cases.min(limits.max_cases), ..*options };
-    let name = subject.name();
-    let family = subject.family();
-    Law::ALL
-        .into_iter()
-        .filter(|law| law.silent_on(family).is_none())
-        .map(|law| {
-            let paste = |case: &_| format!("check(Law::{law:?}, &mut subject, &{case})");
-            let test = &mut |case: &_| check(law, subject, case);
-            drive(law.name(), &name, &strategy, &options, &paste, progress, test)
-        })
-        .collect()
+    let paste = |case: &_| format!("check(Law::{law:?}, &mut subject, &{case})");
+    let test = &mut |case: &_| check(law, subject, case);
+    drive(law.name(), &name, &strategy, &options, &paste, progress, test)
 }
 
 #[derive(Default)]

@@ -5,6 +5,7 @@ use crate::families::GatedDeltaRule;
 use crate::family::Family;
 use crate::inputs::{Inputs, Run};
 use crate::operator::{Operator, apply_heads, compose_heads};
+use crate::rerotate::Rotation;
 use crate::sizes::Sizes;
 use crate::stack::{stack, unstack};
 use crate::strategy::{DIMS, Rounding};
@@ -114,6 +115,16 @@ pub enum ChainStep<'a> {
     Run(&'a Inputs),
     /// Apply the operators of a segment, `[HV]`.
     Apply(&'a [Operator]),
+    /// Apply the operators of a segment as if its tokens stood `delta` positions further on: `R(Δ)·S`, and `R T Rᵀ` for a
+    /// dense `T`. A subject whose family decays dim by dim refuses it with [`AlgebraError::RotationImpossible`].
+    Moved {
+        /// The operators `[HV]`, of keys rotated by `rotation` to where the segment was computed.
+        operators: &'a [Operator],
+        /// The rotation of the keys.
+        rotation: &'a Rotation,
+        /// Positions to move, either way.
+        delta: i64,
+    },
 }
 
 /// An implementation of a recurrence and of its operators.
@@ -219,6 +230,10 @@ impl Subject for OracleSubject {
                 }
                 ChainStep::Apply(operators) => {
                     all.state = apply_heads(operators, &all.state)?.strict()?;
+                }
+                ChainStep::Moved { operators, rotation, delta } => {
+                    let moved = rotation.rerotate_heads(operators, self.oracle.decay().on_pairs(), *delta)?;
+                    all.state = apply_heads(&moved, &all.state)?.strict()?;
                 }
             }
         }

@@ -1,7 +1,7 @@
 //! The table family × law × subject, and what it says about each.
 
 use super::Law;
-use super::report::{LawReport, Options, run_laws};
+use super::report::{LawReport, Options, run_law};
 use super::subject::{OracleSubject, Subject};
 use crate::families;
 use crate::family::{DecayKind, Family};
@@ -92,24 +92,24 @@ fn verdict(law: Law, family: &dyn Family, passed: bool) -> Verdict {
 }
 
 /// All laws on all subjects, a row each, also for laws that say nothing about a subject's family. `progress` as in
-/// [`run_laws`].
+/// [`run_laws`](super::run_laws).
 pub fn table(subjects: &mut [&mut dyn Subject], options: &Options, progress: &mut dyn FnMut(&str, usize)) -> Vec<Row> {
     let mut rows = Vec::new();
     for subject in subjects {
-        let (family, name) = (subject.family(), subject.name());
-        let mut reports = run_laws(&mut **subject, options, progress).into_iter();
-        for law in Law::ALL {
-            let (verdict, report) = match law.silent_on(family) {
-                Some(because) => (Verdict::Silent { because: because.into() }, LawReport::silent(law.name(), &name)),
-                None => match reports.next() {
-                    Some(report) => (verdict(law, family, report.passed), report),
-                    None => continue,
-                },
-            };
-            rows.push(Row { family: family.name().into(), verdict, report });
-        }
+        rows.extend(Law::ALL.map(|law| row(law, &mut **subject, options, progress)));
     }
     rows
+}
+
+/// One law on one subject. `progress` as in [`run_laws`](super::run_laws).
+pub fn row(law: Law, subject: &mut dyn Subject, options: &Options, progress: &mut dyn FnMut(&str, usize)) -> Row {
+    let family = subject.family();
+    let report = run_law(law, subject, options, progress);
+    let verdict = match law.silent_on(family) {
+        Some(because) => Verdict::Silent { because: because.into() },
+        None => verdict(law, family, report.passed),
+    };
+    Row { family: family.name().into(), verdict, report }
 }
 
 /// [`table`] of the oracles of all families.

@@ -122,6 +122,51 @@ fn forced_rotations_of_diagonal_decays_are_wrong() {
     assert_eq!(seen, 5);
 }
 
+/// A subject that moves what cannot be moved, as if the pairs shared their decay, breaks the law in every family where it
+/// would; one that refuses it for another reason does too.
+#[test]
+fn a_move_that_is_not_refused_breaks_the_law() {
+    use crate::rerotate::Decay;
+    struct Moves(OracleSubject, bool);
+    impl Subject for Moves {
+        fn name(&self) -> String {
+            "moves".into()
+        }
+        fn limits(&self) -> Limits {
+            self.0.limits()
+        }
+        fn family(&self) -> &'static dyn Family {
+            self.0.family()
+        }
+        fn run(&mut self, x: &Inputs, s0: &[f64]) -> Result<Run, SubjectError> {
+            self.0.run(x, s0)
+        }
+        fn operator(&mut self, x: &Inputs, first: usize) -> Result<Vec<Operator>, SubjectError> {
+            self.0.operator(x, first)
+        }
+        fn chain(&mut self, sizes: &Sizes, s0: &[f64], steps: &[ChainStep<'_>]) -> Result<Run, SubjectError> {
+            if self.1 {
+                return self.0.chain(sizes, s0, &[ChainStep::Apply(&[])]);
+            }
+            let ChainStep::Moved { operators, .. } = steps[0] else { return self.0.chain(sizes, s0, steps) };
+            self.0.chain(sizes, s0, &[ChainStep::Apply(operators)])
+        }
+        fn batch(&mut self, xs: &[(Inputs, Vec<f64>)]) -> Result<Vec<Run>, SubjectError> {
+            self.0.batch(xs)
+        }
+    }
+    let diagonal = |f: &&&dyn Family| f.decay().on_pairs() == Decay::Diagonal && !rerotation::one_key_dim(**f);
+    let case = Case { seed: 3, kind: Kind::Typical, tokens: 12, key_heads: 1, ratio: 1, key_dim: 8, value_dim: 4 };
+    for &family in families::all().iter().filter(diagonal) {
+        let oracle = OracleSubject::new(family);
+        assert!(check(Law::Rerotation, &mut oracle.clone(), &case).unwrap().holds());
+        for other in [false, true] {
+            let found = check(Law::Rerotation, &mut Moves(oracle, other), &case).unwrap();
+            assert!(!found.holds() && found.part.contains("chain did not refuse"), "{} {found:?}", family.name());
+        }
+    }
+}
+
 /// Every family with its state kept in f32 between tokens: the tolerances for f32 are in reach of plain f32 code, whatever
 /// the family.
 struct StateInF32(&'static dyn Family);
@@ -408,6 +453,11 @@ impl Subject for F32 {
                 }
                 ChainStep::Apply(operators) => {
                     all.state = crate::operator::apply_heads(operators, &all.state)?.strict()?;
+                    round_to_f32(&mut all.state);
+                }
+                ChainStep::Moved { operators, rotation, delta } => {
+                    let moved = rotation.rerotate_heads(operators, crate::rerotate::Decay::Scalar, *delta)?;
+                    all.state = crate::operator::apply_heads(&moved, &all.state)?.strict()?;
                     round_to_f32(&mut all.state);
                 }
             }

@@ -41,13 +41,13 @@ pub(crate) struct GaugePanel {
     pub(crate) rows: Vec<GaugeRow>,
 }
 
-const FAILED: RGBColor = RGBColor(200, 0, 0);
-const GREY: RGBColor = RGBColor(110, 110, 110);
+pub(super) const FAILED: RGBColor = RGBColor(200, 0, 0);
+pub(super) const GREY: RGBColor = RGBColor(110, 110, 110);
 const WIDTH: i32 = 440;
 const NAMES: i32 = 130;
 const RIGHT: i32 = 24;
 const HEAD: i32 = 56;
-const ROW: i32 = 20;
+const ROW: i32 = 22;
 const FOOT: i32 = 34;
 const LEGEND: i32 = 34;
 const COLUMNS: usize = 4;
@@ -65,6 +65,21 @@ fn decades(panels: &[GaugePanel]) -> (f64, f64) {
     let (low, high) = all().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(v), h.max(v)));
     // One decade more on the left, for what is 0.
     if low <= high { (low.floor() - 1.0, high.floor() + 1.0) } else { (-1.0, 0.0) }
+}
+
+/// SVG documents below each other as one. Sizes are read from the documents' own first line.
+pub(crate) fn stacked(documents: &[String]) -> String {
+    let size = |document: &str, name: &str| -> i32 {
+        let value = document.split(&format!("{name}=\"")).nth(1).and_then(|rest| rest.split('"').next());
+        value.and_then(|value| value.parse().ok()).unwrap_or(0)
+    };
+    let (mut width, mut height, mut inner) = (0, 0, String::new());
+    for document in documents {
+        inner += &document.replacen("<svg ", &format!("<svg y=\"{height}\" "), 1);
+        width = width.max(size(document, "width"));
+        height += size(document, "height");
+    }
+    format!("<svg width=\"{width}\" height=\"{height}\" xmlns=\"http://www.w3.org/2000/svg\">\n{inner}</svg>\n")
 }
 
 /// The panels in a grid as one SVG document, with a legend of the series.
@@ -92,14 +107,23 @@ pub(crate) fn gauges(series: &[String], panels: &[GaugePanel]) -> Result<String>
     Ok(out)
 }
 
-type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
-fn write(root: &Area<'_>, text: &str, at: (i32, i32), size: i32, colour: RGBColor, side: HPos) -> Result<()> {
+/// Text at a place, centred in height.
+pub(super) fn write(
+    root: &Area<'_>,
+    text: &str,
+    at: (i32, i32),
+    size: i32,
+    colour: RGBColor,
+    side: HPos,
+) -> Result<()> {
     let style = (FONT, size).into_font().color(&colour).pos(Pos::new(side, VPos::Center));
     root.draw(&Text::new(text.to_owned(), at, style)).map_err(plot_error)
 }
 
-fn line(root: &Area<'_>, from: (i32, i32), to: (i32, i32), colour: RGBColor, width: u32) -> Result<()> {
+/// A straight line.
+pub(super) fn line(root: &Area<'_>, from: (i32, i32), to: (i32, i32), colour: RGBColor, width: u32) -> Result<()> {
     root.draw(&PathElement::new([from, to], colour.stroke_width(width))).map_err(plot_error)
 }
 
@@ -140,8 +164,8 @@ fn draw(root: &Area<'_>, panel: &GaugePanel, corner: (i32, i32), (low, high): (f
         for gauge in gauges {
             let x = place(gauge.value);
             // Several series lie below each other, and so do their tolerances.
-            let (y, half) = if series > 1 { (y - 4 + 8 * gauge.series.min(1) as i32, 3) } else { (y, 7) };
-            let radius = if series > 1 { 3 } else { 4 };
+            let apart = 6 * gauge.series as i32 - 3 * (series as i32 - 1);
+            let (y, half, radius) = if series > 1 { (y + apart, 2, 3) } else { (y, 7, 4) };
             let colour = if gauge.failed { FAILED } else { COLOURS[gauge.series % COLOURS.len()] };
             if gauge.limit > 0.0 {
                 let at = place(gauge.limit);
@@ -192,5 +216,16 @@ mod tests {
             assert!(gauges(&[], &panels).unwrap().ends_with("</svg>\n"));
         }
         assert_eq!(decades(&[]), (-1.0, 0.0));
+    }
+
+    #[test]
+    fn documents_are_put_below_each_other() {
+        let one = |n: usize| gauges(&["oracle".to_owned()], &vec![panel("p", &[(1e-15, 2e-14, false)]); n]).unwrap();
+        let (a, b) = (one(1), one(3));
+        let height = LEGEND + HEAD + 2 * ROW + FOOT;
+        let both = stacked(&[a, b]);
+        assert!(both.starts_with(&format!("<svg width=\"{}\" height=\"{}\" ", 3 * WIDTH, 2 * height)), "{both}");
+        assert!(both.contains(&format!("<svg y=\"{height}\" ")) && both.matches("</svg>").count() == 3);
+        assert_eq!(stacked(&[]).matches("svg").count(), 3);
     }
 }

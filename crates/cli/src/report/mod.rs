@@ -1,5 +1,6 @@
 //! What all commands print with: text and JSON on standard output, notes on standard error, numbers, tables, plots.
 
+mod curves;
 mod format;
 mod gauge;
 mod plot;
@@ -12,8 +13,9 @@ use std::io::{self, Write};
 use anyhow::Result;
 use serde::Serialize;
 
+pub(crate) use curves::{Curve, CurvePanel, Legend, curves};
 pub(crate) use format::{bytes, clean, count, duration, millis, ratio, short};
-pub(crate) use gauge::{Gauge, GaugePanel, GaugeRow, gauges};
+pub(crate) use gauge::{Gauge, GaugePanel, GaugeRow, gauges, stacked};
 pub(crate) use plot::{Panel, Scale, Series, svg};
 pub(crate) use progress::Progress;
 pub(crate) use style::{heading, verdict};

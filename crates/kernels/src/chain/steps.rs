@@ -195,18 +195,25 @@ impl Walk<'_> {
         }
     }
 
-    /// `R·X` of `[K, width]`, in place; the inverse for a sign of −1.
     fn rotate(&self, data: &mut [f32], width: usize, angle: usize, sign: f32) {
-        let (cos, sin) = self.t.angle(angle as u32, self.rule.rot);
-        for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
-            let (a, b) = match self.rule.rotation {
-                ROTATION_INTERLEAVED => (2 * i, 2 * i + 1),
-                _ => (i, i + self.rule.rot / 2),
-            };
-            let (upper, lower) = data.split_at_mut(b * width);
-            for (x, y) in upper[a * width..][..width].iter_mut().zip(&mut lower[..width]) {
-                (*x, *y) = (cos * *x - sign * sin * *y, sign * sin * *x + cos * *y);
-            }
+        rotate(self.t, (self.rule.rotation, self.rule.rot), data, width, (angle, sign));
+    }
+}
+
+/// `R·X` of `[K, width]`, in place, by an angle record; the inverse for a sign of −1.
+pub(crate) fn rotate(
+    t: View<'_>,
+    (pairing, rot): (u32, usize),
+    data: &mut [f32],
+    width: usize,
+    (angle, sign): (usize, f32),
+) {
+    let (cos, sin) = t.angle(angle as u32, rot);
+    for (i, (cos, sin)) in cos.iter().zip(sin).enumerate() {
+        let (a, b) = if pairing == ROTATION_INTERLEAVED { (2 * i, 2 * i + 1) } else { (i, i + rot / 2) };
+        let (upper, lower) = data.split_at_mut(b * width);
+        for (x, y) in upper[a * width..][..width].iter_mut().zip(&mut lower[..width]) {
+            (*x, *y) = (cos * *x - sign * sin * *y, sign * sin * *x + cos * *y);
         }
     }
 }

@@ -1,15 +1,15 @@
 //! What the laws say of a family in one line, and the tables.
 
 use seam_algebra::Family;
-use seam_algebra::laws::{Law, LawReport, Row, Verdict, family_verdict};
+use seam_algebra::laws::{Law, LawReport, Row, SweepPoint, Verdict, family_verdict};
 use serde::Serialize;
 
-use super::families::Document;
-use super::{brief, failure};
+use super::form::label;
+use super::measure::{Document, Swept};
 use crate::report::{Column, Table, count, heading, ratio, verdict};
 
-/// Rows of laws that are shown without being asked for: two families.
-const SHORT: usize = 2 * Law::ALL.len();
+/// Rows of laws that are shown without being asked for: a family on three subjects.
+const SHORT: usize = 3 * Law::ALL.len();
 
 /// The error nearest to its tolerance.
 #[derive(Debug, Serialize)]
@@ -37,7 +37,9 @@ pub(super) struct Summary {
     rerotation: Option<Verdict>,
     /// The verdict in words, or why there is none.
     pub(super) says: String,
-    worst: Option<Worst>,
+    pub(super) worst: Option<Worst>,
+    /// The error of a chain of segments nearest to its tolerance.
+    chain: Option<SweepPoint>,
 }
 
 /// The error as a share of its tolerance; an error against a tolerance of 0 is above all.
@@ -47,9 +49,9 @@ fn share(report: &LawReport) -> f64 {
 
 impl Summary {
     /// Of a family's rows on one subject.
-    pub(super) fn of(family: &dyn Family, subject: String, rows: &[Row]) -> Self {
+    pub(super) fn of(family: &dyn Family, subject: String, rows: &[Row], swept: &Swept) -> Self {
         let ran = || rows.iter().filter(|row| !matches!(row.verdict, Verdict::Silent { .. }));
-        let verdict = family_verdict(family, rows);
+        let verdict = if swept.passed { family_verdict(family, rows) } else { Verdict::Fails };
         let worst = ran().map(|row| &row.report).max_by(|a, b| share(a).total_cmp(&share(b)));
         Self {
             family: family.name().to_owned(),
@@ -67,14 +69,15 @@ impl Summary {
                 tolerance: report.tolerance,
                 case: report.worst_seed.clone(),
             }),
+            chain: swept.worst().copied(),
         }
     }
 
     /// Of a family that a kind of device has no kernel for.
-    pub(super) fn without_kernel(family: &str, subject: String, kind: &str) -> Self {
+    pub(super) fn without_kernel(family: &str, subject: String, why: String) -> Self {
         Self {
             family: family.to_owned(),
-            says: format!("no kernel for this family on {kind} yet"),
+            says: why,
             subject,
             laws: 0,
             held: 0,
@@ -83,6 +86,7 @@ impl Summary {
             verdict: None,
             rerotation: None,
             worst: None,
+            chain: None,
         }
     }
 
@@ -105,10 +109,11 @@ fn said(verdict: &Verdict) -> String {
 /// The report: the summary, then the laws (all of them if `verbose` or if they are few, else those that fail), then the
 /// failing cases.
 pub(super) fn text(document: &Document, verbose: bool) -> String {
-    let title = format!("Families, seed {}, {} cases a law", document.seed, count(document.cases));
+    let Document { device, seed, cases, .. } = document;
+    let title = format!("Laws on {}, seed {seed}, {} cases in all", device.name, count(*cases as u64));
     let mut out = format!("{}\n{}", heading(&title), summary(document));
     for why in reasons(document) {
-        out += &format!("re-rotation impossible: {why}\n");
+        out += &format!("re-rotation impossible, because {why}\n");
     }
     out.push('\n');
 
@@ -116,13 +121,17 @@ pub(super) fn text(document: &Document, verbose: bool) -> String {
     let shown: Vec<&Row> = document.rows.iter().map(|t| &t.row).filter(|row| all || !row.report.passed).collect();
     if !shown.is_empty() {
         let title = if all { "Laws" } else { "Laws that fail" };
-        out += &format!("{}\n{}\n", heading(title), laws(&shown, document.device.is_some()));
+        out += &format!("{}\n{}\n", heading(title), laws(&shown));
     }
     document.rows.iter().for_each(|tested| out += &failure(&tested.row.report));
+    document.sweeps.iter().for_each(|swept| out += &failed_chain(swept));
 
     let (held, total) = document.families.iter().fold((0, 0), |(h, n), s| (h + s.held, n + s.laws));
     let subjects = document.families.iter().filter(|s| s.passed.is_some()).count();
-    out += &verdict(document.passed, &format!("{held} of {total} laws hold, on {subjects} subjects"));
+    let families = document.families.chunk_by(|a, b| a.family == b.family).count();
+    let of_families = format!("{families} {}", if families == 1 { "family" } else { "families" });
+    let on_subjects = format!("{subjects} {}", if subjects == 1 { "subject" } else { "subjects" });
+    out += &verdict(document.passed, &format!("{held} of {total} laws hold, in {of_families} on {on_subjects}"));
     if !all {
         out += " (--verbose prints each, --json everything)";
     }
@@ -130,39 +139,74 @@ pub(super) fn text(document: &Document, verbose: bool) -> String {
     out
 }
 
-fn summary(document: &Document) -> String {
-    let device = document.device.is_some();
-    let mut columns = vec![Column::Left("family")];
-    if device {
-        columns.push(Column::Left("subject"));
+/// What to say of a law that failed: its smallest case as a test, or the reason where no case says it. Nothing otherwise.
+fn failure(law: &LawReport) -> String {
+    let Some(failure) = &law.failure else { return String::new() };
+    let head = format!("{} fails on {}; ", law.law, law.subject);
+    match law.test() {
+        Some(test) => format!("{head}the smallest case found, as a test:\n{test}\n"),
+        None => format!("{head}{failure}\n\n"),
     }
-    columns.extend([
+}
+
+/// What to say of a chain of segments that is off. Nothing otherwise.
+fn failed_chain(swept: &Swept) -> String {
+    let Swept { subject, failure, .. } = swept;
+    match (failure, swept.worst()) {
+        (Some(why), _) => format!("no error over the number of segments on {subject}: {why}\n\n"),
+        (None, Some(point)) if !swept.passed => format!(
+            "a chain of {} segments is off on {subject}, {}: error {:e} > {:e}\n\n",
+            point.segments,
+            point.decay.name(),
+            point.error,
+            point.tolerance
+        ),
+        _ => String::new(),
+    }
+}
+
+/// A case without the words that are the same in all of them; the JSON has it as an expression to paste.
+fn brief(case: &str) -> String {
+    let inner = case.strip_prefix("Case { ").and_then(|c| c.strip_suffix(" }")).unwrap_or(case);
+    inner.replace("kind: Kind::", "")
+}
+
+/// The seed of a case.
+fn seed(case: &str) -> &str {
+    case.split("seed: ").nth(1).and_then(|rest| rest.split(',').next()).unwrap_or(case)
+}
+
+fn summary(document: &Document) -> String {
+    let mut table = Table::new(&[
+        Column::Left("family"),
+        Column::Left("subject"),
         Column::Right("laws held"),
         Column::Right("cases"),
         Column::Right("worst error"),
         Column::Right("tolerance"),
-        Column::Left("worst law"),
+        Column::Left("of law"),
+        Column::Left("with seed"),
+        Column::Right("chains"),
         Column::Left("re-rotation"),
         Column::Left("verdict"),
     ]);
-    let mut table = Table::new(&columns);
     for s in &document.families {
         let ran = s.passed.is_some();
         let or_dash = |text: String| if ran { text } else { "-".to_owned() };
-        let mut cells = vec![s.family.clone()];
-        if device {
-            cells.push(s.subject.clone());
-        }
-        cells.extend([
+        let case = s.worst.as_ref().and_then(|worst| worst.case.as_deref());
+        table.row([
+            s.family.clone(),
+            label(&s.subject),
             or_dash(format!("{} of {}", s.held, s.laws)),
             or_dash(count(s.cases as u64)),
             ratio(s.worst.as_ref().map(|w| w.error)),
             ratio(s.worst.as_ref().map(|w| w.tolerance)),
             s.worst.as_ref().map_or_else(|| "-".to_owned(), |w| w.law.clone()),
+            case.map_or("-", seed).to_owned(),
+            ratio(s.chain.map(|point| point.error)),
             s.rotated().to_owned(),
             s.says.clone(),
         ]);
-        table.row(cells);
     }
     table.render()
 }
@@ -180,27 +224,24 @@ fn reasons(document: &Document) -> Vec<&str> {
     reasons
 }
 
-fn laws(rows: &[&Row], device: bool) -> String {
-    let mut columns = vec![Column::Left("family"), Column::Left("law")];
-    if device {
-        columns.push(Column::Left("subject"));
-    }
-    columns.extend([
+fn laws(rows: &[&Row]) -> String {
+    let mut table = Table::new(&[
+        Column::Left("family"),
+        Column::Left("law"),
+        Column::Left("subject"),
         Column::Right("cases"),
         Column::Right("worst error"),
         Column::Right("tolerance"),
         Column::Left("verdict"),
         Column::Left("worst case"),
     ]);
-    let mut table = Table::new(&columns);
     for Row { family, verdict, report } in rows {
         let silent = matches!(verdict, Verdict::Silent { .. });
         let number = |x: f64| ratio((!silent).then_some(x));
-        let mut cells = vec![family.clone(), report.law.clone()];
-        if device {
-            cells.push(report.subject.clone());
-        }
-        cells.extend([
+        table.row([
+            family.clone(),
+            report.law.clone(),
+            label(&report.subject),
             count(report.cases as u64),
             number(report.worst_error),
             number(report.tolerance),
@@ -208,7 +249,6 @@ fn laws(rows: &[&Row], device: bool) -> String {
             if matches!(verdict, Verdict::Impossible { .. }) { "impossible".to_owned() } else { said(verdict) },
             report.worst_seed.as_deref().map_or_else(|| "-".to_owned(), brief),
         ]);
-        table.row(cells);
     }
     table.render()
 }
@@ -216,8 +256,11 @@ fn laws(rows: &[&Row], device: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::commands::laws::families::Tested;
+    use crate::commands::DeviceInfo;
+    use crate::commands::laws::form::FormChoice;
+    use crate::commands::laws::measure::Tested;
     use seam_algebra::families::by_name;
+    use seam_algebra::laws::SweepDecay;
 
     fn report(law: &str, error: f64, failure: Option<&str>) -> LawReport {
         LawReport {
@@ -233,13 +276,25 @@ mod tests {
         }
     }
 
+    fn swept(error: f64) -> Swept {
+        let point = |segments, error| SweepPoint { decay: SweepDecay::Slow, segments, error, tolerance: 2e-14 };
+        Swept {
+            family: "kda".into(),
+            subject: "oracle/kda".into(),
+            passed: error <= 2e-14,
+            points: vec![point(1, 1e-17), point(64, error)],
+            failure: None,
+        }
+    }
+
     fn document(rows: Vec<Row>, repeat: usize) -> Document {
         let kda = by_name("kda").unwrap();
-        let summary = || Summary::of(kda, "oracle/kda".into(), &rows);
+        let summary = || Summary::of(kda, "oracle/kda".into(), &rows, &swept(1e-15));
         Document {
-            device: None,
+            device: DeviceInfo { kind: "cpu".into(), name: "cpu, 8 threads".into(), driver: "d".into() },
+            form: FormChoice::All,
             seed: 3,
-            cases: 20,
+            cases: 80,
             max_len: 300,
             passed: rows.iter().all(|row| row.report.passed),
             families: (0..repeat).map(|_| summary()).collect(),
@@ -250,6 +305,7 @@ mod tests {
                 .cloned()
                 .map(|row| Tested { test: row.report.test(), row })
                 .collect(),
+            sweeps: (0..repeat).map(|_| swept(1e-15)).collect(),
         }
     }
 
@@ -268,19 +324,24 @@ mod tests {
         let short = text(&document(rows(None), 1), false);
         let line = short.lines().find(|l| l.starts_with("kda")).unwrap();
         assert!(line.contains("4 of 4") && line.contains("2.0e-15") && line.contains("chain"), "{short}");
+        assert!(line.contains("float64 oracle") && line.split_whitespace().any(|word| word == "0x7"), "{line}");
+        assert!(line.contains("1.0e-15"), "{line}");
         assert!(line.ends_with("impossible   exact with conv warm-up of 3 tokens"), "{line}");
+        assert!(short.starts_with("Laws on cpu, 8 threads, seed 3, 80 cases in all\n"), "{short}");
         assert_eq!(short.matches("it does not commute").count(), 1);
         assert!(short.contains("\nLaws\n") && short.contains("seed: 0x7, NoDecay, tokens: 3"), "{short}");
 
-        let long = document(rows(None), 10);
+        let long = document(rows(None), 11);
         assert!(!text(&long, false).contains("\nLaws") && text(&long, false).contains("--verbose"));
-        assert!(text(&long, true).contains("\nLaws\n") && text(&long, true).contains("40 of 40 laws hold"));
+        let long = text(&long, true);
+        assert!(long.contains("\nLaws\n"), "{long}");
+        assert!(long.contains("44 of 44 laws hold, in 1 family on 11 subjects"), "{long}");
     }
 
     #[test]
     fn a_failure_is_in_the_summary_and_is_a_test_to_paste() {
         let case = "check(Law::Chain, &mut subject, &Case { seed: 0x9, tokens: 1 }) // state: error 1 > 2e-14";
-        let document = document(rows(Some(case)), 10);
+        let document = document(rows(Some(case)), 11);
         let text = text(&document, false);
         assert!(text.lines().any(|l| l.starts_with("kda") && l.contains("3 of 4") && l.ends_with("FAILED")), "{text}");
         assert!(text.contains("\nLaws that fail\n") && text.contains("fn chain_0x9() {"), "{text}");
@@ -294,7 +355,23 @@ mod tests {
     fn an_error_against_a_tolerance_of_nothing_is_the_worst() {
         let mut rows = rows(None);
         rows[2].report.worst_error = 1e-18;
-        let summary = Summary::of(by_name("kda").unwrap(), "s".into(), &rows);
+        let summary = Summary::of(by_name("kda").unwrap(), "s".into(), &rows, &swept(0.0));
         assert_eq!(summary.worst.map(|w| w.law), Some("batch".into()));
+    }
+
+    #[test]
+    fn a_law_without_a_case_and_a_chain_that_is_off_say_why() {
+        let mut failing = document(rows(Some("no case was applicable")), 1);
+        assert!(text(&failing, false).contains("chain fails on oracle/kda; no case was applicable"));
+        failing.sweeps = vec![swept(3e-10)];
+        let said = text(&failing, false);
+        assert!(
+            said.contains("a chain of 64 segments is off on oracle/kda, slow decay: error 3e-10 > 2e-14"),
+            "{said}"
+        );
+        failing.sweeps = vec![Swept { failure: Some("it panicked".into()), points: vec![], ..swept(1.0) }];
+        assert!(text(&failing, false).contains("number of segments on oracle/kda: it panicked"));
+        let summary = Summary::of(by_name("kda").unwrap(), "s".into(), &rows(None), &swept(3e-10));
+        assert_eq!((summary.passed, summary.says.as_str()), (Some(false), "FAILED"));
     }
 }
