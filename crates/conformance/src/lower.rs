@@ -88,7 +88,9 @@ impl Lowering {
                 let recurrence = Recurrence { decay, update, heads, value_heads, key: key32, value, rotation };
                 Machine::Chain { recurrence, method }
             }
-            None if is_mlstm(family) => Machine::Mlstm(Mlstm { heads, value_heads, key: narrow(key)?, value, rotation }),
+            None if is_mlstm(family) => {
+                Machine::Mlstm(Mlstm { heads, value_heads, key: narrow(key)?, value, rotation })
+            }
             None => return Err(refuse(format!("no kernel for {}", family.name()))),
         };
         machine.check().map_err(failed("the sizes"))?;

@@ -139,10 +139,10 @@ impl Walk<'_> {
             match step[0] {
                 STEP_ZERO => running = zero(),
                 STEP_LOAD => {
-                    running = Scaled::read(&self.private[at(0)..][..len], columns);
+                    let words = |block| left.stored(at(block)).unwrap_or_else(|| &self.private[at(block)..]);
+                    running = Scaled::read(&words(0)[..len], columns);
                     if step[2] == 1 {
-                        let own = Scaled::read(&self.private[at(1)..][..len], columns);
-                        operator = Some((own, self.private[at(2)]));
+                        operator = Some((Scaled::read(&words(1)[..len], columns), words(2)[0]));
                     }
                 }
                 STEP_RUN => {

@@ -62,6 +62,13 @@ pub(crate) struct Left {
     pub(crate) stores: Vec<(usize, Vec<f32>)>,
 }
 
+impl Left {
+    /// What this walk itself stored last at a word: it stays here until the launch ends.
+    pub(crate) fn stored(&self, word: usize) -> Option<&[f32]> {
+        self.stores.iter().rev().find(|(at, _)| *at == word).map(|(_, block)| block.as_slice())
+    }
+}
+
 /// The state of one head: columns `S_run | S | T` of `[K, width]`, and the log-sums.
 pub(crate) struct Columns {
     pub(crate) data: Vec<f32>,
@@ -95,7 +102,7 @@ impl Walk<'_> {
             let step = self.t.record(STEP_TABLE, i as usize, STEP_WORDS);
             match step[0] {
                 STEP_ZERO => state.block_mut(0, v).for_each(|row| row.fill(0.0)),
-                STEP_LOAD => self.load(&mut state, step, head),
+                STEP_LOAD => self.load(&mut state, step, head, &left),
                 STEP_RUN => {
                     let [first, rows, chunk] = [1, 2, 3].map(|i| step[i] as usize);
                     left.outputs.push((first, run(&mut state, first, rows, chunk)));
@@ -121,12 +128,16 @@ impl Walk<'_> {
         debug_assert!(state.data.len() == k * width);
     }
 
-    fn load(&self, state: &mut Columns, step: &[u32], head: usize) {
-        let (v, at) = (self.rule.v, |block| &self.private[self.rule.slot(step[1], block, head)..]);
+    fn load(&self, state: &mut Columns, step: &[u32], head: usize, left: &Left) {
+        let (v, t) = (self.rule.v, self.rule.transition());
+        let at = |block| {
+            left.stored(self.rule.slot(step[1], block, head))
+                .unwrap_or_else(|| &self.private[self.rule.slot(step[1], block, head)..])
+        };
         state.load(0, v, at(0));
         if step[2] == 1 {
             state.load(v, v, at(1));
-            state.load(2 * v, self.rule.transition(), at(2));
+            state.load(2 * v, t, at(2));
             state.active = state.width;
             state.logs = Some(at(2)[..self.rule.logs()].to_vec());
         }
