@@ -62,6 +62,9 @@ fn open(device: DeviceName) -> Result<Arc<dyn Device>, DeviceError> {
 
 fn report(args: &Args, benches: &[&Bench], scale: Scale) -> Result<(String, bool), BenchError> {
     let device = open(args.device)?;
+    let (benches, absent): (Vec<&Bench>, Vec<&Bench>) = benches.iter().partition(|b| b.available(device.caps()));
+    absent.iter().for_each(|bench| eprintln!("{}: no kernel on {}", bench.name, device.caps().kind));
+    let benches = benches.as_slice();
     let report = run(&device, benches, scale, &Plan::default(), &mut |name| eprintln!("{name}"))?;
     let text = if args.json { report.json().unwrap_or_default() } else { report.table() };
     Ok((text, report.passed()))
@@ -80,7 +83,7 @@ fn main() -> ExitCode {
     }
     if args.list {
         for bench in benches {
-            println!("{:<22}{}: {}", bench.name, bench.shape(scale), bench.what);
+            println!("{:<48}{}: {}", bench.name, bench.shape(scale), bench.what);
         }
         return ExitCode::SUCCESS;
     }

@@ -20,6 +20,9 @@ pub enum BenchError {
     /// The oracle.
     #[error(transparent)]
     Algebra(#[from] AlgebraError),
+    /// A family that the kernels of a device do not run.
+    #[error(transparent)]
+    Subject(#[from] seam_algebra::laws::SubjectError),
     /// A request did other work than the bench is named for.
     #[error("{bench}: {what}")]
     OtherWork {

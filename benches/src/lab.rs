@@ -106,6 +106,11 @@ impl Lab {
         Ok(())
     }
 
+    /// Records commands that were planned elsewhere.
+    pub(crate) fn commands(&mut self, commands: Vec<Command>) {
+        self.commands.extend(commands);
+    }
+
     /// Records a copy.
     pub(crate) fn copy(&mut self, src: BufferRange, dst: BufferRange) {
         self.commands.push(Command::Copy(Copy { src, dst }));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use seam_device::Device;
 
 use crate::case::Case;
-use crate::cases::{attention, chain, conv, copy, elementwise, embed, gemm, kv_write, norm, request, warm};
+use crate::cases::{attention, conv, copy, elementwise, embed, gemm, kv_write, norm, recurrence, request, warm};
 use crate::error::BenchError;
 
 /// How large a case is.
@@ -40,6 +40,12 @@ impl Bench {
         (self.shape)(scale)
     }
 
+    /// Whether a device has the kernels it needs; elsewhere it is skipped.
+    #[must_use]
+    pub fn available(&self, caps: &seam_device::Caps) -> bool {
+        !self.name.starts_with("recurrence/") || recurrence::available(self.name, caps)
+    }
+
     /// Puts everything it needs on the device.
     ///
     /// # Errors
@@ -55,8 +61,39 @@ pub const BANDWIDTH: &str = "copy";
 /// The bench whose GFLOP/s are the compute ceiling of a run.
 pub const COMPUTE: &str = "gemm/prefill";
 
+/// One recurrence by one method, without and with an operator.
+macro_rules! recurrence {
+    ($name:expr, $what:literal) => {
+        Bench { name: $name, what: $what, shape: |scale| recurrence::shape($name, scale), prepare: recurrence::prepare }
+    };
+}
+
+/// The list: single benches, then families that have both methods, then those that have only the recurrent one.
+macro_rules! registry {
+    ([$($bench:expr),* $(,)?], both: [$($both:literal),*], recurrent: [$($alone:literal),*]) => {
+        &[
+            $($bench,)*
+            $(
+                recurrence!(concat!("recurrence/", $both, "/recurrent"), "a chain from zero over a pass, token by token"),
+                recurrence!(
+                    concat!("recurrence/", $both, "/recurrent/operator"),
+                    "the same, with the operator of what follows the seam"
+                ),
+            )*
+            $(
+                recurrence!(concat!("recurrence/", $alone, "/recurrent"), "a chain from zero over a pass, token by token"),
+                recurrence!(
+                    concat!("recurrence/", $alone, "/recurrent/operator"),
+                    "the same, with the operator of what follows the seam"
+                ),
+            )*
+        ]
+    };
+}
+
 /// Every bench. Each kernel of the manifest is launched by at least one of them, which a test holds.
-pub static BENCHES: &[Bench] = &[
+pub static BENCHES: &[Bench] = registry!(
+    [
     Bench { name: BANDWIDTH, what: "copies within the device", shape: copy::shape, prepare: copy::prepare },
     Bench {
         name: COMPUTE,
@@ -69,18 +106,6 @@ pub static BENCHES: &[Bench] = &[
         what: "one row times the same weights",
         shape: gemm::decode_shape,
         prepare: gemm::decode,
-    },
-    Bench {
-        name: "chain/prefill",
-        what: "a chain from zero over a pass",
-        shape: chain::prefill_shape,
-        prepare: chain::prefill,
-    },
-    Bench {
-        name: "chain/operator",
-        what: "the same, with the operator of what follows the seam",
-        shape: chain::operator_shape,
-        prepare: chain::operator,
     },
     Bench {
         name: "chain/warm",
@@ -148,4 +173,10 @@ pub static BENCHES: &[Bench] = &[
         shape: request::decode_shape,
         prepare: request::decode,
     },
-];
+],
+    both: [
+        "linear_attention", "retnet", "lightning", "simple_gla", "mamba2", "gla", "delta_rule", "gated_delta_rule",
+        "kda", "gated_delta_product_2", "mamba1", "rg_lru", "hgrn2"
+    ],
+    recurrent: ["rwkv7", "mlstm"]
+);

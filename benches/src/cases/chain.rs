@@ -1,20 +1,15 @@
-//! Chains of the gated delta rule over one pass, with and without an operator.
+//! What chains of the gated delta rule need: inputs, tables and slabs.
 
-use std::sync::Arc;
-
-use seam_algebra::Family;
-use seam_algebra::families::GatedDeltaRule;
 use seam_algebra::{DecayKind, Inputs, Sizes};
 use seam_conformance::Check;
-use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION};
-use seam_device::{Buffer, BufferRange, Device};
+use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE};
+use seam_device::{Buffer, BufferRange};
 use seam_ops::{Chain, ChainSpec, Decay, PassBuilder, Recurrence, RunSpec, Step, Update};
 
-use crate::case::{Case, Cost};
 use crate::error::BenchError;
 use crate::lab::Lab;
 use crate::random::Random;
-use crate::reference::{dot, groups, norms, output};
+use crate::reference::{dot, groups, output};
 use crate::registry::Scale;
 
 /// Rows of a seam.
@@ -29,23 +24,8 @@ pub(crate) fn sizes(scale: Scale, tokens: u32) -> Sizes {
     Sizes { tokens: tokens as usize, key_heads, value_heads, key_dim: dim, value_dim: dim }
 }
 
-fn tokens(scale: Scale) -> u32 {
-    match scale {
-        Scale::Small => 100,
-        Scale::Real => 512,
-    }
-}
-
 pub(crate) fn words(s: &Sizes) -> String {
     format!("{} rows, H {} HV {} K {} V {}", s.tokens, s.key_heads, s.value_heads, s.key_dim, s.value_dim)
-}
-
-pub(crate) fn prefill_shape(scale: Scale) -> String {
-    words(&sizes(scale, tokens(scale)))
-}
-
-pub(crate) fn operator_shape(scale: Scale) -> String {
-    format!("{}, seam {SEAM}", prefill_shape(scale))
 }
 
 /// Random inputs that f32 holds exactly: keys and queries of norm 1, the queries scaled as the kernel expects them; time
@@ -162,57 +142,4 @@ pub(crate) fn row_bytes(s: &Sizes) -> u64 {
 /// `Sᵀk`, `k uᵀ` and `Sᵀq`.
 pub(crate) fn run_flops(s: &Sizes, tokens: u64) -> u64 {
     7 * s.state_len() as u64 * tokens
-}
-
-pub(crate) fn prefill(name: &'static str, device: &Arc<dyn Device>, scale: Scale) -> Result<Case, BenchError> {
-    let x = inputs(&mut Random::new(3), sizes(scale, tokens(scale)));
-    let s = x.sizes;
-    let mut lab = Lab::new(device);
-    let none = lab.no_slab()?;
-    let steps = vec![Step::Run { first: 0, rows: s.tokens as u32 }];
-    let private = record(&mut lab, &x, steps, false, [none.clone(), none.clone(), none])?;
-    let (state, _) = words_of(&s);
-    lab.written(&private, 0, state)?;
-    let cost = Cost {
-        bytes: Some(row_bytes(&s) + 4 * u64::from(state)),
-        flops: Some(run_flops(&s, s.tokens as u64)),
-        tokens: None,
-    };
-    lab.finish(name, cost, move |outputs| {
-        let run = GatedDeltaRule.run(&x, &vec![0.0; s.state_len()])?;
-        Ok(checks(&x, outputs, &run.o, &run.state, &norms(&run.state, s.key_dim * s.value_dim)))
-    })
-}
-
-pub(crate) fn operator(name: &'static str, device: &Arc<dyn Device>, scale: Scale) -> Result<Case, BenchError> {
-    let x = inputs(&mut Random::new(4), sizes(scale, tokens(scale)));
-    let s = x.sizes;
-    let mut lab = Lab::new(device);
-    let none = lab.no_slab()?;
-    let interior = s.tokens as u32 - SEAM;
-    let steps = vec![Step::Run { first: 0, rows: SEAM }, Step::Begin, Step::Run { first: SEAM, rows: interior }];
-    let private = record(&mut lab, &x, steps, true, [none.clone(), none.clone(), none])?;
-    let (state, transition) = words_of(&s);
-    lab.written(&private, 0, state)?;
-    lab.written(&private, state, state)?;
-    lab.written(&private, 2 * state, transition)?;
-    // S and T have no outputs: per element a decay and two multiply-adds.
-    let columns = 5 * u64::from(interior) * u64::from(state + transition);
-    let cost = Cost {
-        bytes: Some(row_bytes(&s) + 4 * u64::from(2 * state + transition)),
-        flops: Some(run_flops(&s, s.tokens as u64) + columns),
-        tokens: None,
-    };
-    lab.finish(name, cost, move |outputs| {
-        let run = GatedDeltaRule.run(&x, &vec![0.0; s.state_len()])?;
-        let operators = GatedDeltaRule.operator(&x, SEAM as usize..s.tokens)?;
-        let written: Vec<f64> = operators.iter().flat_map(|o| o.state()).copied().collect();
-        let transition: Vec<f64> = operators.iter().flat_map(|o| o.transition().to_dense(s.key_dim)).collect();
-        let (k, v) = (s.key_dim, s.value_dim);
-        let mut all = checks(&x, outputs, &run.o, &run.state, &norms(&run.state, k * v));
-        let transitions: Vec<f64> = norms(&transition, k * k).into_iter().map(|t| t.max(1.0)).collect();
-        all.push(groups("S", output(outputs, 2), &written, &norms(&written, k * v), CHAIN_STATE));
-        all.push(groups("T", output(outputs, 3), &transition, &transitions, CHAIN_TRANSITION));
-        Ok(all)
-    })
 }

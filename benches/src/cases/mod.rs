@@ -9,5 +9,6 @@ pub(crate) mod embed;
 pub(crate) mod gemm;
 pub(crate) mod kv_write;
 pub(crate) mod norm;
+pub(crate) mod recurrence;
 pub(crate) mod request;
 pub(crate) mod warm;

@@ -7,42 +7,42 @@ use std::sync::Arc;
 
 use seam_device::{Buffer, BufferRange, BufferUse, Device, DeviceError, Lane, align_up};
 use seam_kernels::tables::SHARED_SLABS;
-use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, SlabId, Step, Tensor};
+use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, SlabId, Step, Tensor, record};
 
 use crate::machine::{Launch, Machine};
 
 /// Rows of a pass.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Rows {
+pub struct Rows {
     /// `[rows, 2·H·K + HV·V]`, then a and b for a rank-one update.
-    pub(crate) qkv: Vec<f32>,
+    pub qkv: Vec<f32>,
     /// `[rows, …]`: g, then beta; one row for a fixed decay.
-    pub(crate) gates: Vec<f32>,
+    pub gates: Vec<f32>,
     /// How many.
-    pub(crate) count: u32,
+    pub count: u32,
 }
 
 /// The arrays of one sequence, as the kernels name them; those that a recurrence does not have are empty.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Arrays<'a> {
+pub struct Arrays<'a> {
     /// `[T, H, K]`.
-    pub(crate) q: &'a [f64],
+    pub q: &'a [f64],
     /// `[T, H, K]`.
-    pub(crate) k: &'a [f64],
+    pub k: &'a [f64],
     /// `[T, HV, V]`.
-    pub(crate) v: &'a [f64],
+    pub v: &'a [f64],
     /// Log-gates `[HV]` (fixed), `[T, HV]` or `[T, HV, K]`.
-    pub(crate) g: &'a [f64],
+    pub g: &'a [f64],
     /// `[T, HV]`; for log-scaled states the input gates.
-    pub(crate) beta: &'a [f64],
+    pub beta: &'a [f64],
     /// a and b of a rank-one update, `[T, H, K]` each.
-    pub(crate) rank_one: [&'a [f64]; 2],
+    pub rank_one: [&'a [f64]; 2],
 }
 
 impl Rows {
     /// Appends the rows of one sequence. The kernels want q scaled; goldens and oracles scale the output, which differs by
     /// one f32 rounding of q.
-    pub(crate) fn push(&mut self, machine: &Machine, scale: f64, x: &Arrays<'_>) {
+    pub fn push(&mut self, machine: &Machine, scale: f64, x: &Arrays<'_>) {
         let (keys, values) = (machine.keys() as usize, machine.out() as usize);
         let tokens = x.v.len() / values;
         let row = |array: &[f64], t: usize, width: usize| -> Vec<f64> {
@@ -68,15 +68,15 @@ impl Rows {
 
 /// The operator of all heads, as it is uploaded.
 #[derive(Clone, Debug)]
-pub(crate) struct Stored {
+pub struct Stored {
     /// `[HV, K, V]`.
-    pub(crate) s: Vec<f32>,
+    pub s: Vec<f32>,
     /// T in its form: `[HV, K, K]`, logarithms `[HV, K]` or `[HV]`, or nothing.
-    pub(crate) t: Vec<f32>,
+    pub t: Vec<f32>,
     /// How T is applied.
-    pub(crate) form: Form,
+    pub form: Form,
     /// Positions by which it moves.
-    pub(crate) moved: i64,
+    pub moved: i64,
 }
 
 /// Where a chain begins.
@@ -104,13 +104,13 @@ pub(crate) struct Walk<'a> {
 
 /// What a chain left in its slot.
 #[derive(Clone, Debug)]
-pub(crate) struct Slot {
+pub struct Slot {
     /// The running state `[HV, K, V]`.
-    pub(crate) state: Vec<f64>,
+    pub state: Vec<f64>,
     /// S of the operator `[HV, K, V]`; NaN where none was built.
-    pub(crate) s: Vec<f64>,
+    pub s: Vec<f64>,
     /// The transition in its form; NaN where none was built.
-    pub(crate) t: Vec<f64>,
+    pub t: Vec<f64>,
 }
 
 /// The outcome of a walk.
@@ -255,14 +255,9 @@ impl Chains {
         if let Some(scratch) = &scratch {
             // What an earlier pass left there must not serve this one.
             self.device.write(scratch, &vec![0xff; scratch.len as usize])?;
-            machine.prepare(
-                &tables,
-                (&work.qkv, &work.gates),
-                scratch,
-                pass.shape.chunks,
-                &mut *recorder,
-                self.device.caps(),
-            )?;
+            let commands =
+                machine.prepare(&tables, (&work.qkv, &work.gates), scratch, pass.shape.chunks, self.device.caps())?;
+            record(&mut *recorder, commands)?;
         }
         for (i, launch) in pass.shape.chains.iter().enumerate() {
             let [a, b, c] = [0, 1, 2].map(|i| shared(launch.shared.get(i)));
@@ -275,7 +270,7 @@ impl Chains {
                 launch: (i as u32, launch.chains, launch.operator),
                 slabs: [private.all(), a, b, c],
             };
-            machine.record(&launch, &mut *recorder, self.device.caps())?;
+            record(&mut *recorder, machine.plan(&launch, self.device.caps())?)?;
         }
         let ticket = self.device.submit(&recorder.finish()?, Lane::Compute, &[])?;
         let slots = self.device.read(&private.range(0, slots * slot_bytes(machine))?, &[ticket])?;

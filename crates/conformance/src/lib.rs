@@ -16,6 +16,13 @@ pub mod programs;
 pub mod report;
 pub mod tolerance;
 
+/// Families of the algebra on the kernels of a device.
+pub mod recurrence {
+    pub use crate::chains::{Arrays, Rows, Slot, Stored};
+    pub use crate::lower::{Lowering, runs};
+    pub use crate::machine::{Launch, Machine, Method};
+}
+
 pub use kernels::GoldenError;
 pub use machine::Method;
 pub use path::check_path;

@@ -15,8 +15,9 @@ use crate::machine::{Machine, Method};
 
 /// A family on kernels, at given sizes.
 #[derive(Clone, Copy)]
-pub(crate) struct Lowering {
-    pub(crate) machine: Machine,
+pub struct Lowering {
+    /// The kernels.
+    pub machine: Machine,
     family: &'static dyn Family,
     /// K of the family, and of the kernel.
     key: (usize, usize),
@@ -42,7 +43,8 @@ pub(crate) fn is_mlstm(family: &dyn Family) -> bool {
 }
 
 /// Whether a device has kernels for a family by a method.
-pub(crate) fn runs(caps: &Caps, family: &dyn Family, method: Method) -> bool {
+#[must_use]
+pub fn runs(caps: &Caps, family: &dyn Family, method: Method) -> bool {
     match update_of(family) {
         Some(update) => Machine::runs(caps, update, method),
         None => is_mlstm(family) && Machine::runs_mlstm(caps, method),
@@ -60,7 +62,10 @@ pub(crate) fn failed(what: &str) -> impl FnOnce(OpError) -> SubjectError {
 
 impl Lowering {
     /// The kernels of `family` at `sizes`, for inputs with gates in the layout `decay`.
-    pub(crate) fn new(
+    ///
+    /// # Errors
+    /// [`SubjectError::NotApplicable`] where no kernel does it, [`SubjectError::Failed`] for sizes that nothing has.
+    pub fn new(
         family: &'static dyn Family,
         sizes: &Sizes,
         decay: DecayKind,
@@ -98,7 +103,7 @@ impl Lowering {
     }
 
     /// Rows of one sequence after those in `rows`.
-    pub(crate) fn push(&self, rows: &mut Rows, x: &Inputs) {
+    pub fn push(&self, rows: &mut Rows, x: &Inputs) {
         let (writes, s) = (x.writes, x.sizes);
         let (k, kp) = self.key;
         let widened = |array: &[f64]| widen(array, k, kp);
@@ -130,12 +135,14 @@ impl Lowering {
     }
 
     /// Rows of a number of tokens.
-    pub(crate) fn rows(&self, tokens: usize) -> u32 {
+    #[must_use]
+    pub fn rows(&self, tokens: usize) -> u32 {
         (tokens * self.family.writes()) as u32
     }
 
     /// The outputs of tokens from those of their rows, with what skips the recurrence.
-    pub(crate) fn outputs(&self, o: &[f64], x: &Inputs) -> Vec<f64> {
+    #[must_use]
+    pub fn outputs(&self, o: &[f64], x: &Inputs) -> Vec<f64> {
         let width = x.sizes.value_heads * x.sizes.value_dim;
         let last = o.chunks_exact(width.max(1)).skip(x.writes - 1).step_by(x.writes);
         let mut o: Vec<f64> = last.flatten().copied().collect();
@@ -149,14 +156,16 @@ impl Lowering {
     }
 
     /// A state `[HV, K, columns]` as the kernel keeps it.
-    pub(crate) fn state(&self, state: &[f64]) -> Vec<f32> {
+    #[must_use]
+    pub fn state(&self, state: &[f64]) -> Vec<f32> {
         let wide = widen(state, self.key.0 * self.columns, self.key.1 * self.columns);
         // The log-scale of nothing is below every f32.
         wide.iter().map(|&x| if x < f64::from(f32::MIN) { LOG_ZERO } else { x as f32 }).collect()
     }
 
     /// And back.
-    pub(crate) fn own_state(&self, state: &[f64]) -> Vec<f64> {
+    #[must_use]
+    pub fn own_state(&self, state: &[f64]) -> Vec<f64> {
         let (k, kp) = (self.key.0 * self.columns, self.key.1 * self.columns);
         let mut own: Vec<f64> = state.chunks_exact(kp).flat_map(|head| &head[..k]).copied().collect();
         if self.family.log_scaled() {
@@ -167,7 +176,10 @@ impl Lowering {
     }
 
     /// Operators of all heads in one form.
-    pub(crate) fn store(&self, operators: &[Operator], moved: i64) -> Result<Stored, SubjectError> {
+    ///
+    /// # Errors
+    /// [`SubjectError::NotApplicable`] for a transition of another form; what the algebra refuses.
+    pub fn store(&self, operators: &[Operator], moved: i64) -> Result<Stored, SubjectError> {
         let all = |test: &dyn Fn(&Transition) -> bool| operators.iter().all(|o| test(o.transition()));
         let form = if all(&|t| *t == Transition::IDENTITY) {
             Form::Identity
@@ -203,7 +215,10 @@ impl Lowering {
     }
 
     /// What the device makes of stored operators: their rounded numbers.
-    pub(crate) fn rounded(&self, operators: &[Operator], stored: &Stored) -> Result<Vec<Operator>, SubjectError> {
+    ///
+    /// # Errors
+    /// [`SubjectError::NotApplicable`] for a transition of another form; what the algebra refuses.
+    pub fn rounded(&self, operators: &[Operator], stored: &Stored) -> Result<Vec<Operator>, SubjectError> {
         let wide = |x: &[f32]| x.iter().map(|&x| f64::from(x)).collect::<Vec<_>>();
         let own = self.own_state(&wide(&stored.s));
         let (k, kp) = self.key;
@@ -224,7 +239,10 @@ impl Lowering {
     }
 
     /// The operators that a slot holds.
-    pub(crate) fn operators(&self, slot: &Slot) -> Result<Vec<Operator>, SubjectError> {
+    ///
+    /// # Errors
+    /// [`SubjectError::NotApplicable`] for a transition of another form; what the algebra refuses.
+    pub fn operators(&self, slot: &Slot) -> Result<Vec<Operator>, SubjectError> {
         let (heads, (k, kp)) = (self.machine.heads() as usize, self.key);
         let own = self.own_state(&slot.s);
         let mut out = Vec::new();
@@ -244,7 +262,8 @@ impl Lowering {
     }
 
     /// A run of one sequence.
-    pub(crate) fn run(&self, o: &[f64], x: &Inputs, slot: &Slot) -> Run {
+    #[must_use]
+    pub fn run(&self, o: &[f64], x: &Inputs, slot: &Slot) -> Run {
         Run { o: self.outputs(o, x), state: self.own_state(&slot.state) }
     }
 }

@@ -1,6 +1,6 @@
 //! Which kernels run a recurrence, and the sizes that follow: what chains need to know of it.
 
-use seam_device::{BufferRange, Caps, Recorder};
+use seam_device::{BufferRange, Caps, Command};
 use seam_kernels::chain::CHAIN;
 use seam_kernels::mlstm::MLSTM_CHAIN;
 use seam_ops::{Chain, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, Update};
@@ -31,7 +31,7 @@ impl Method {
 
 /// The kernels of a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Machine {
+pub enum Machine {
     /// The chain kernels.
     Chain {
         /// The recurrence.
@@ -44,19 +44,27 @@ pub(crate) enum Machine {
 }
 
 /// One launch over the chains of a pass.
-pub(crate) struct Launch<'a> {
-    pub(crate) tables: &'a BufferRange,
-    pub(crate) qkv: &'a Tensor,
-    pub(crate) gates: &'a Tensor,
-    pub(crate) out: &'a Tensor,
-    pub(crate) scratch: Option<&'a BufferRange>,
-    pub(crate) launch: (u32, u32, bool),
-    pub(crate) slabs: [BufferRange; 4],
+pub struct Launch<'a> {
+    /// Tables of the pass.
+    pub tables: &'a BufferRange,
+    /// Rows of q, k and v.
+    pub qkv: &'a Tensor,
+    /// Rows of gates.
+    pub gates: &'a Tensor,
+    /// Rows of outputs.
+    pub out: &'a Tensor,
+    /// What chunks left of what needs no state.
+    pub scratch: Option<&'a BufferRange>,
+    /// Which launch, an upper bound of its chains, and whether any builds an operator.
+    pub launch: (u32, u32, bool),
+    /// The private slab, then the shared ones.
+    pub slabs: [BufferRange; 4],
 }
 
 impl Machine {
     /// Whether a device has the kernels of an update by a method.
-    pub(crate) fn runs(caps: &Caps, update: Update, method: Method) -> bool {
+    #[must_use]
+    pub fn runs(caps: &Caps, update: Update, method: Method) -> bool {
         let _ = update;
         match method {
             Method::Recurrent => caps.kernels.contains(CHAIN.id),
@@ -65,12 +73,16 @@ impl Machine {
     }
 
     /// Whether a device has the kernel of mLSTM.
-    pub(crate) fn runs_mlstm(caps: &Caps, method: Method) -> bool {
+    #[must_use]
+    pub fn runs_mlstm(caps: &Caps, method: Method) -> bool {
         method == Method::Recurrent && caps.kernels.contains(MLSTM_CHAIN.id)
     }
 
     /// Checks sizes.
-    pub(crate) fn check(&self) -> Result<(), OpError> {
+    ///
+    /// # Errors
+    /// [`OpError::Shape`].
+    pub fn check(&self) -> Result<(), OpError> {
         match self {
             Self::Chain { recurrence, .. } => recurrence.check("chain"),
             Self::Mlstm(sizes) => sizes.check("mlstm_chain"),
@@ -78,7 +90,8 @@ impl Machine {
     }
 
     /// H·K.
-    pub(crate) fn keys(&self) -> u32 {
+    #[must_use]
+    pub fn keys(&self) -> u32 {
         match self {
             Self::Chain { recurrence: r, .. } => r.heads * r.key,
             Self::Mlstm(s) => s.heads * s.key,
@@ -86,7 +99,8 @@ impl Machine {
     }
 
     /// HV.
-    pub(crate) fn heads(&self) -> u32 {
+    #[must_use]
+    pub fn heads(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.value_heads,
             Self::Mlstm(sizes) => sizes.value_heads,
@@ -94,33 +108,41 @@ impl Machine {
     }
 
     /// Whether one row of gates serves every token.
-    pub(crate) fn fixed(&self) -> bool {
+    #[must_use]
+    pub fn fixed(&self) -> bool {
         matches!(self, Self::Chain { recurrence, .. } if recurrence.decay == Decay::Fixed)
     }
 
     /// Whether operators can be moved.
-    pub(crate) fn moves(&self) -> bool {
+    #[must_use]
+    pub fn moves(&self) -> bool {
         match self {
             Self::Chain { recurrence, .. } => recurrence.rotation.is_some(),
             Self::Mlstm(sizes) => sizes.rotation.is_some(),
         }
     }
 
-    pub(crate) fn row(&self) -> u32 {
+    /// Elements of a row of q, k and v.
+    #[must_use]
+    pub fn row(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.row(),
             Self::Mlstm(sizes) => sizes.row(),
         }
     }
 
-    pub(crate) fn log_gates(&self) -> u32 {
+    /// Elements of g in a row of gates.
+    #[must_use]
+    pub fn log_gates(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.log_gates(),
             Self::Mlstm(sizes) => sizes.value_heads,
         }
     }
 
-    pub(crate) fn gate_row(&self) -> u32 {
+    /// Elements of a row of gates.
+    #[must_use]
+    pub fn gate_row(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.gate_row(),
             Self::Mlstm(sizes) => sizes.gate_row(),
@@ -128,7 +150,8 @@ impl Machine {
     }
 
     /// Elements of a row of outputs.
-    pub(crate) fn out(&self) -> u32 {
+    #[must_use]
+    pub fn out(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.out(),
             Self::Mlstm(sizes) => sizes.out(),
@@ -136,7 +159,8 @@ impl Machine {
     }
 
     /// Words of a state.
-    pub(crate) fn state(&self) -> u32 {
+    #[must_use]
+    pub fn state(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.state_words(),
             Self::Mlstm(sizes) => sizes.state_words(),
@@ -144,7 +168,8 @@ impl Machine {
     }
 
     /// The form of its operators.
-    pub(crate) fn form(&self) -> Form {
+    #[must_use]
+    pub fn form(&self) -> Form {
         match self {
             Self::Chain { recurrence, .. } => recurrence.form(),
             Self::Mlstm(_) => Form::Scalar,
@@ -152,7 +177,8 @@ impl Machine {
     }
 
     /// Words of a transition in a form.
-    pub(crate) fn form_words(&self, form: Form) -> u32 {
+    #[must_use]
+    pub fn form_words(&self, form: Form) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.form_words(form),
             Self::Mlstm(sizes) => sizes.form_words(form),
@@ -160,7 +186,8 @@ impl Machine {
     }
 
     /// Words of a slot with an operator.
-    pub(crate) fn slot(&self) -> u32 {
+    #[must_use]
+    pub fn slot(&self) -> u32 {
         match self {
             Self::Chain { recurrence, .. } => recurrence.slot_words(true),
             Self::Mlstm(sizes) => sizes.slot_words(true),
@@ -168,46 +195,55 @@ impl Machine {
     }
 
     /// Words of what chunks compute before the chains walk.
-    pub(crate) fn scratch_words(&self, _rows: u32, _chunks: u32) -> u64 {
+    #[must_use]
+    pub fn scratch_words(&self, _rows: u32, _chunks: u32) -> u64 {
         0
     }
 
-    /// Records what needs no state.
-    pub(crate) fn prepare(
+    /// The commands of what needs no state, over rows of q, k and v and of gates, into the scratch memory.
+    ///
+    /// # Errors
+    /// As the operations.
+    pub fn prepare(
         &self,
         _tables: &BufferRange,
         (_qkv, _gates): (&Tensor, &Tensor),
         _scratch: &BufferRange,
         _chunks: u32,
-        _recorder: &mut dyn Recorder,
         _caps: &Caps,
-    ) -> Result<(), OpError> {
-        Ok(())
+    ) -> Result<Vec<Command>, OpError> {
+        Ok(Vec::new())
     }
 
-    /// Records one launch.
-    pub(crate) fn record(&self, l: &Launch<'_>, recorder: &mut dyn Recorder, caps: &Caps) -> Result<(), OpError> {
-        match self {
-            Self::Chain { recurrence, .. } => Chain {
+    /// The commands of one launch.
+    ///
+    /// # Errors
+    /// As the operations.
+    pub fn plan(&self, l: &Launch<'_>, caps: &Caps) -> Result<Vec<Command>, OpError> {
+        let slabs = l.slabs.clone();
+        let planned = |operation: &dyn Operation| {
+            operation.check()?;
+            operation.plan(caps)
+        };
+        match *self {
+            Self::Chain { recurrence, .. } => planned(&Chain {
                 tables: l.tables,
-                recurrence: *recurrence,
+                recurrence,
                 qkv: l.qkv,
                 gates: l.gates,
                 out: l.out,
                 launch: l.launch,
-                slabs: l.slabs.clone(),
-            }
-            .record(recorder, caps),
-            Self::Mlstm(sizes) => MlstmChain {
+                slabs,
+            }),
+            Self::Mlstm(sizes) => planned(&MlstmChain {
                 tables: l.tables,
-                sizes: *sizes,
+                sizes,
                 qkv: l.qkv,
                 gates: l.gates,
                 out: l.out,
                 launch: l.launch,
-                slabs: l.slabs.clone(),
-            }
-            .record(recorder, caps),
+                slabs,
+            }),
         }
     }
 }

@@ -36,7 +36,7 @@ pub use kv::KvWrite;
 pub use linear::Linear;
 pub use mlstm::{Mlstm, MlstmChain};
 pub use norm::{GatedRmsNorm, L2Norm, RmsNorm};
-pub use operation::Operation;
+pub use operation::{Operation, record};
 pub use pass::{
     AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
     Source, SpanSpec, Step, TailLaunch,

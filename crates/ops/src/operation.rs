@@ -25,16 +25,24 @@ pub trait Operation {
     /// As [`Operation::check`] and [`Operation::plan`], or what the recorder says.
     fn record(&self, recorder: &mut dyn Recorder, caps: &Caps) -> Result<(), OpError> {
         self.check()?;
-        for command in self.plan(caps)? {
-            match command {
-                Command::Dispatch(d) => recorder.dispatch(d)?,
-                Command::Gemm(g) => recorder.gemm(g)?,
-                Command::Copy(c) => recorder.copy(&c.src, &c.dst)?,
-                Command::Zero(r) => recorder.zero(&r)?,
-            }
-        }
-        Ok(())
+        record(recorder, self.plan(caps)?)
     }
+}
+
+/// Records commands.
+///
+/// # Errors
+/// What the recorder says.
+pub fn record(recorder: &mut dyn Recorder, commands: Vec<Command>) -> Result<(), OpError> {
+    for command in commands {
+        match command {
+            Command::Dispatch(d) => recorder.dispatch(d)?,
+            Command::Gemm(g) => recorder.gemm(g)?,
+            Command::Copy(c) => recorder.copy(&c.src, &c.dst)?,
+            Command::Zero(r) => recorder.zero(&r)?,
+        }
+    }
+    Ok(())
 }
 
 /// A dispatch of `kernel`, if the device has it.
