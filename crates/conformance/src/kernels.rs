@@ -28,8 +28,9 @@ const LATER: &[&str] =
 /// Compares the results in the file at `path` with what `device` computes from the inputs beside them.
 ///
 /// `gated_delta_rule` (and `delta_rule`, its case of g = 0): outputs, end states and operators of every case, run in one
-/// pass, cut into two, and from the golden operator applied. `ops`: the norms, gates, convolutions and rotations that
-/// exist. Everything else is listed as skipped; a report without a comparison has not passed.
+/// pass, cut into two, and from the golden operator applied. `ops`: norms, gates, convolutions, rotations, routers, and
+/// decays that the host computes, none skipped. Everything else is listed as skipped; a report without a comparison has not
+/// passed.
 ///
 /// # Errors
 /// [`GoldenError`] if the file is damaged, of an unknown family, or holds a tensor that no check knows, and what the

@@ -9,6 +9,7 @@
 
 mod attention;
 mod chain;
+mod checked;
 mod conv;
 mod embed;
 mod error;
@@ -16,15 +17,20 @@ mod gate;
 mod gather;
 mod kv;
 mod linear;
+mod log_gate;
 mod norm;
 mod operation;
 mod pass;
 mod pool;
+mod rope;
+mod router;
+mod skip;
 mod tensor;
 mod weight;
 
 pub use attention::SpanAttention;
 pub use chain::DeltaChain;
+pub use checked::{Checked, Finding, Scan, Test};
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;
@@ -32,12 +38,16 @@ pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
 pub use kv::KvWrite;
 pub use linear::Linear;
-pub use norm::{GatedRmsNorm, L2Norm, RmsNorm};
+pub use log_gate::{GlaGate, KdaGate, MambaGate};
+pub use norm::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
 pub use operation::Operation;
 pub use pass::{
     AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
     Source, SpanSpec, Step, TailLaunch,
 };
 pub use pool::{LayerPool, PoolFull};
+pub use rope::{Pairing, Rope};
+pub use router::{Router, Scoring};
+pub use skip::Skip;
 pub use tensor::Tensor;
 pub use weight::{Shard, Weight};
