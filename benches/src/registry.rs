@@ -5,7 +5,10 @@ use std::sync::Arc;
 use seam_device::Device;
 
 use crate::case::Case;
-use crate::cases::{attention, conv, copy, elementwise, embed, gemm, kv_write, norm, recurrence, request, warm};
+use crate::cases::{
+    attention, conv, copy, elementwise, embed, gemm, kv_write, log_gate, norm, recurrence, request, rope, router, scan,
+    warm,
+};
 use crate::error::BenchError;
 
 /// How large a case is.
@@ -154,6 +157,30 @@ pub static BENCHES: &[Bench] = registry!(
         what: "keys of a pass normalised, rotated and written with the values",
         shape: kv_write::shape,
         prepare: kv_write::prepare,
+    },
+    Bench {
+        name: "log_gate",
+        what: "gates of gated linear attention, Kimi delta attention (both kinds) and Mamba-2 of a pass",
+        shape: log_gate::shape,
+        prepare: log_gate::prepare,
+    },
+    Bench {
+        name: "rope",
+        what: "q and k of a pass rotated where they lie, and v added past the recurrence",
+        shape: rope::shape,
+        prepare: rope::prepare,
+    },
+    Bench {
+        name: "router",
+        what: "experts of each row by softmax, and by sigmoid within groups",
+        shape: router::shape,
+        prepare: router::prepare,
+    },
+    Bench {
+        name: "scan",
+        what: "looking for values that are not finite, and for log-gates above 0",
+        shape: scan::shape,
+        prepare: scan::prepare,
     },
     Bench {
         name: "request/cold",

@@ -1,9 +1,9 @@
-// conv_silu: out[t, c] = silu(Σ_i w[c, i]·x[t−(k−1)+i, c]): the short causal convolution, depthwise, without bias.
+// conv_silu: out[t, c] = silu(Σ_i w[c, i]·x[t−(k−1)+i, c] (+ bias[c])): the short causal convolution, depthwise.
 //
-// Layout    x, out [rows, C]; w [C, KERNEL], oldest tap first; conv tails in the slabs are [k−1, C]. f32.
+// Layout    x, out [rows, C]; w [C, KERNEL + BIAS], oldest tap first, then the bias (BIAS 1); conv tails in the slabs are [k−1, C]. f32.
 // Grid      x covers C by 64, y = rows of the launch; one invocation per (row, channel).
 // Workgroup memory: none.
-// Numbers   taps are added oldest first, as in the twin.
+// Numbers   taps are added oldest first, then the bias, as in the twin.
 // Why       the first k−1 rows of a run take their history from where it lies (rows of this pass, an older chunk's
 //           tail, a cached entry's tail): the history table names a source per missing input, so nothing is gathered
 //           beforehand. Neighbouring invocations read neighbouring channels of the same source.
@@ -49,7 +49,10 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         } else {
             value = history(sources - back * SOURCE_WORDS, c);
         }
-        sum += w[c * KERNEL + tap] * value;
+        sum += w[c * (KERNEL + BIAS) + tap] * value;
+    }
+    if (BIAS == 1u) {
+        sum += w[c * (KERNEL + BIAS) + KERNEL];
     }
     out[row * p.channels + c] = silu(sum);
 }

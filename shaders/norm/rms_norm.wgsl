@@ -1,6 +1,6 @@
 // rms_norm: y = x·rsqrt(mean(x²)+eps)·w per group of a row; with centred = 1 the weight is 1 + w.
 //
-// Layout    group g of row r of x starts at r·x_row + g·x_group; w [width]; out [rows, groups·width]. f32.
+// Layout    group g of row r of x starts at r·x_row + g·x_group; w [width], or [groups·width] with w_group = width; out [rows, groups·width]. f32.
 // Grid      x = groups, y = rows; one workgroup per (row, group), its 128 invocations stride over the width.
 // Workgroup memory: 512 bytes of partial sums.
 // Numbers   f32 sums: one per invocation, then a tree, so the error grows with width/128 + 7 additions.
@@ -15,7 +15,7 @@ struct Params {
     count: u32,
     centred: u32,
     eps: f32,
-    pad: u32,
+    w_group: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -43,6 +43,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let one = select(0.0, 1.0, p.centred == 1u);
     let to = (r * p.groups + g) * p.width;
     for (var d = lane; d < p.width; d += LANES) {
-        out[to + d] = x[start + d] * scale * (one + w[d]);
+        out[to + d] = x[start + d] * scale * (one + w[g * p.w_group + d]);
     }
 }

@@ -12,11 +12,16 @@ use seam_kernels::chain::ChainParams;
 use seam_kernels::conv::ConvParams;
 use seam_kernels::elementwise::ElementParams;
 use seam_kernels::embed::EmbedParams;
+use seam_kernels::gate::{GlaGateParams, KdaGateParams, MambaGateParams};
 use seam_kernels::gather::GatherParams;
 use seam_kernels::gemm::GemmParams;
 use seam_kernels::kv_write::KvParams;
 use seam_kernels::manifest::{Kernel, MANIFEST};
 use seam_kernels::norm::{L2Params, NormParams};
+use seam_kernels::rope::RopeParams;
+use seam_kernels::router::RouterParams;
+use seam_kernels::scan::ScanParams;
+use seam_kernels::skip::SkipParams;
 use seam_kernels::source::{FILES, Source, wgsl};
 
 #[path = "shader_checks/mod.rs"]
@@ -52,7 +57,7 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
     match kernel.name {
         "embed" => params!(EmbedParams: width, first, count),
         "rms_norm" | "gated_rms_norm" => {
-            params!(NormParams: groups, width, x_row, x_group, count, centred, eps)
+            params!(NormParams: groups, width, x_row, x_group, count, centred, eps, w_group)
         }
         "l2_norm" => params!(L2Params: row, groups, width, scaled, eps, scale),
         "gather_rows" => params!(GatherParams: width),
@@ -62,6 +67,13 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         "kv_write" => params!(KvParams: heads, head, rot, slab, eps),
         "attention" => params!(AttentionParams: heads, kv_heads, rot, launch, first, last, scale),
         "gemm" | "gemm_few" => params!(GemmParams: m, n, k, lda, ldc, column, count),
+        "gla_gate" => params!(GlaGateParams: width, row, normaliser),
+        "kda_gate" => params!(KdaGateParams: width, head, row, bound),
+        "mamba_gate" => params!(MambaGateParams: heads, row, low, high),
+        "rope" => params!(RopeParams: row, heads, head, rot),
+        "router" => params!(RouterParams: experts, top, groups, keep, renormalise, scale),
+        "skip" => params!(SkipParams: width, head, row, offset),
+        "scan" => params!(ScanParams: offset, cols, row, count, tag),
         other => panic!("the parameter struct of {other} is not listed here"),
     }
 }

@@ -14,3 +14,5 @@ mod contract;
 mod harness;
 #[path = "wgpu_device/kernels.rs"]
 mod kernels;
+#[path = "wgpu_device/rows.rs"]
+mod rows;

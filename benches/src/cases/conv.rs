@@ -64,7 +64,15 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let slabs = || [private.all(), shared.all(), none.clone(), none.clone()];
     for (i, launch) in pass.shape.conv.iter().enumerate() {
         let launch = (i as u32, launch.rows);
-        lab.record(&ConvSilu { tables: &tables, x: &x, weight: &weight, out: &out, launch, slabs: slabs() })?;
+        lab.record(&ConvSilu {
+            tables: &tables,
+            x: &x,
+            weight: &weight,
+            bias: false,
+            out: &out,
+            launch,
+            slabs: slabs(),
+        })?;
     }
     for (i, launch) in pass.shape.tails.iter().enumerate() {
         let launch = (i as u32, launch.tails);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use seam_conformance::tolerance::{GATED_NORM, NORM};
 use seam_device::Device;
 use seam_kernels::tables::ROWS;
-use seam_ops::{GatedRmsNorm, L2Norm, RmsNorm};
+use seam_ops::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -67,7 +67,17 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let gate = lab.input("z", capacity, value, &z)?;
     let weight = lab.small("gated norm", 1, size, &o_weight)?;
     let out = lab.output("gated", capacity, rows, value)?;
-    lab.record(&GatedRmsNorm { tables: &tables, x: &x, weight: &weight, z: &gate, out: &out, eps: EPS })?;
+    lab.record(&GatedRmsNorm {
+        tables: &tables,
+        x: &x,
+        weight: &weight,
+        z: &gate,
+        out: &out,
+        groups: heads,
+        gate: OutputGate::Silu,
+        gate_first: false,
+        eps: EPS,
+    })?;
     let x = lab.in_place("q and k", capacity, key, &qk)?;
     lab.record(&L2Norm { tables: &tables, x: &x, heads: keys, key: size, eps: EPS })?;
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use seam_device::{Buffer, BufferRange, BufferUse, Device, DeviceError, Lane, align_up};
 use seam_kernels::tables::SHARED_SLABS;
-use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, SlabId, Step, Tensor, record};
+use seam_ops::{ChainSpec, Form, OpError, Operation, PassBuilder, RunSpec, Skip, SlabId, Step, Tensor, record};
 
 use crate::machine::{Launch, Machine};
 
@@ -18,6 +18,8 @@ pub struct Rows {
     pub qkv: Vec<f32>,
     /// `[rows, …]`: g, then beta; one row for a fixed decay.
     pub gates: Vec<f32>,
+    /// `D` `[HV]`, by which values are added to the outputs; empty where there is none.
+    pub skip: Vec<f32>,
     /// How many.
     pub count: u32,
 }
@@ -271,6 +273,12 @@ impl Chains {
                 slabs: [private.all(), a, b, c],
             };
             record(&mut *recorder, machine.plan(&launch, self.device.caps())?)?;
+        }
+        if !rows.skip.is_empty() {
+            let d = Tensor::constant(&*self.device, "D", 1, rows.skip.len() as u32, &rows.skip)?;
+            let offset = 2 * machine.keys();
+            let skip = Skip { tables: &tables, qkv: &work.qkv, offset, d: &d, out: &work.out };
+            skip.record(&mut *recorder, self.device.caps())?;
         }
         let ticket = self.device.submit(&recorder.finish()?, Lane::Compute, &[])?;
         let slots = self.device.read(&private.range(0, slots * slot_bytes(machine))?, &[ticket])?;

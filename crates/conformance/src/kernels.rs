@@ -23,7 +23,8 @@ pub use golden::GoldenError;
 ///
 /// A family of recurrences: outputs, end states and operators of every case, by every method, run in one pass, cut into
 /// two, and from the golden operator applied. `rope_shift`: states of keys rotated at a position, computed there and moved
-/// there. `ops`: norms, gates, convolutions and rotations. A report without a comparison has not passed.
+/// there. `ops`: norms, gates, convolutions, rotations, routers, and
+/// decays that the host computes. A report without a comparison has not passed.
 ///
 /// # Errors
 /// [`GoldenError`] if the file is damaged, of an unknown family, or holds a tensor that no check knows, and what the

@@ -132,6 +132,7 @@ impl Lowering {
         let input = x.extras.iter().find(|e| e.name == "log_input").map_or(&x.beta, |e| &e.values);
         let arrays = Arrays { q: &q, k: &widened(&x.k), v: &x.v, g: &g, beta: input, rank_one: [&a, &b] };
         rows.push(&self.machine, x.scale, &arrays);
+        rows.skip = x.skip.iter().map(|&d| d as f32).collect();
     }
 
     /// Rows of a number of tokens.
@@ -140,19 +141,12 @@ impl Lowering {
         (tokens * self.family.writes()) as u32
     }
 
-    /// The outputs of tokens from those of their rows, with what skips the recurrence.
+    /// The outputs of tokens from those of their rows.
     #[must_use]
     pub fn outputs(&self, o: &[f64], x: &Inputs) -> Vec<f64> {
         let width = x.sizes.value_heads * x.sizes.value_dim;
         let last = o.chunks_exact(width.max(1)).skip(x.writes - 1).step_by(x.writes);
-        let mut o: Vec<f64> = last.flatten().copied().collect();
-        for (i, o) in o.chunks_exact_mut(x.sizes.value_dim.max(1)).enumerate() {
-            let (t, hv) = (i / x.sizes.value_heads, i % x.sizes.value_heads);
-            let Some(d) = x.skip.get(hv) else { break };
-            let v = x.value((t + 1) * x.writes - 1, hv);
-            o.iter_mut().zip(v).for_each(|(o, v)| *o += d * v);
-        }
-        o
+        last.flatten().copied().collect()
     }
 
     /// A state `[HV, K, columns]` as the kernel keeps it.

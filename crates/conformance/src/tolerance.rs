@@ -72,6 +72,16 @@ pub const GATE_DECAY: Tolerance = Tolerance::new(2e-7, 2e-6);
 /// beta, value by value, in 0..1: an exp whose error is largest where its weight is smallest, and a division.
 pub const GATE_BETA: Tolerance = Tolerance::new(3e-7, 0.0);
 
+/// The weight of a chosen expert, value by value: chosen logits lie within a few units of each other, and an exp of |x| up
+/// to 5 may be off by 3 + 2|x| = 13 ulp (1.6e-6); a sum, a division and a product more.
+pub const ROUTER_WEIGHT: Tolerance = Tolerance::new(0.0, 2e-6);
+
+/// A value added past a recurrence, value by value: one product and one sum of terms of order 1, which may cancel.
+pub const SKIP: Tolerance = Tolerance::new(2e-7, 1e-7);
+
+/// Decays that the host computes in f64: powers and products of a few factors.
+pub const HOST: Tolerance = Tolerance::new(0.0, 1e-14);
+
 /// `silu` of a convolution of 4 taps, value by value: the sum of terms of order 1 is off by up to 3e-7 however small it is.
 pub const CONV: Tolerance = Tolerance::new(5e-7, 5e-7);
 

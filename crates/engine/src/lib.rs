@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod checked;
 mod engine;
 mod error;
 pub mod quality;

@@ -10,9 +10,10 @@ use seam_model::config::ModelConfig;
 use seam_model::layers::PassContext;
 use seam_model::weights::{Weights, fingerprint};
 use seam_model::{Capture, Memory, ModelError, NoProbe, Stack, StackSpec, Workspace, load};
-use seam_ops::{PassBuilder, PassShape, PassTables};
+use seam_ops::{Checked, PassBuilder, PassShape, PassTables};
 use seam_pic::{Resident, Sequence};
 
+use crate::checked::ScanProbe;
 use crate::error::EngineError;
 
 /// Lists that are kept for replay.
@@ -31,11 +32,14 @@ pub struct RunnerOptions {
     pub max_rows: Option<u32>,
     /// Rows of a pass that may want logits.
     pub max_logits: u32,
+    /// Whether every intermediate result is looked through: a value that is not finite, or a log-gate above 0, then fails
+    /// the pass by name ([`seam_ops::Finding`]), and nothing of it is cached.
+    pub checked: bool,
 }
 
 impl Default for RunnerOptions {
     fn default() -> Self {
-        Self { slab_bytes: 16 << 20, max_rows: None, max_logits: 64 }
+        Self { slab_bytes: 16 << 20, max_rows: None, max_logits: 64, checked: false }
     }
 }
 
@@ -74,6 +78,8 @@ struct Watch<'a> {
 struct Recorded {
     list: CommandList,
     used: u64,
+    /// Flags of checked mode.
+    checked: Option<Checked>,
 }
 
 /// A model on a device with its memory.
@@ -89,6 +95,7 @@ pub struct Runner {
     lists: HashMap<PassShape, Recorded>,
     max_rows: u32,
     max_logits: u32,
+    checked: bool,
     stats: RunStats,
 }
 
@@ -118,6 +125,7 @@ impl Runner {
             lists: HashMap::new(),
             max_rows,
             max_logits,
+            checked: options.checked,
             stats: RunStats::default(),
             stack,
         })
@@ -244,15 +252,26 @@ impl Runner {
         let ticket = match watch {
             None => {
                 if !self.lists.contains_key(&pass.shape) {
-                    let list = self.record(&pass.shape, &mut NoProbe)?;
-                    self.keep(pass.shape.clone(), list);
+                    let (list, checked) = if self.checked {
+                        self.record_checked(&pass.shape)?
+                    } else {
+                        (self.record(&pass.shape, &mut NoProbe)?, None)
+                    };
+                    self.keep(pass.shape.clone(), list, checked);
                 }
                 let used = self.stats.passes;
                 let Some(recorded) = self.lists.get_mut(&pass.shape) else {
                     return Err(EngineError::EmptyPrompt("no pass was recorded"));
                 };
                 recorded.used = used;
-                self.device.submit(&recorded.list, Lane::Compute, &[])?
+                if let Some(checked) = &recorded.checked {
+                    checked.reset(&*self.device)?;
+                }
+                let ticket = self.device.submit(&recorded.list, Lane::Compute, &[])?;
+                if let Some(checked) = &recorded.checked {
+                    checked.verify(&*self.device, &[ticket])?;
+                }
+                ticket
             }
             Some(Watch { filter, taps }) => {
                 let device = Arc::clone(&self.device);
@@ -290,12 +309,22 @@ impl Runner {
         Ok(recorder.finish()?)
     }
 
-    fn keep(&mut self, shape: PassShape, list: CommandList) {
+    /// The same with a scan of everything the stack shows.
+    fn record_checked(&mut self, shape: &PassShape) -> Result<(CommandList, Option<Checked>), EngineError> {
+        let device = Arc::clone(&self.device);
+        let tables = self.tables.range(0, u64::from(shape.words) * 4)?;
+        let gates = self.spec().linear.map_or(0, |l| l.recurrence.log_gates());
+        let mut probe = ScanProbe::new(&*device, &tables, self.spec().full.len(), gates)?;
+        let list = self.record(shape, &mut probe)?;
+        Ok((list, Some(probe.finish())))
+    }
+
+    fn keep(&mut self, shape: PassShape, list: CommandList, checked: Option<Checked>) {
         if self.lists.len() >= KEPT_LISTS {
             let oldest = self.lists.iter().min_by_key(|(_, r)| r.used).map(|(shape, _)| shape.clone());
             oldest.map(|shape| self.lists.remove(&shape));
         }
-        self.lists.insert(shape, Recorded { list, used: self.stats.passes });
+        self.lists.insert(shape, Recorded { list, used: self.stats.passes, checked });
     }
 
     /// Copies finished cold sequences into their entries' memory: one submission for all.

@@ -29,9 +29,9 @@ pub struct ConvParams {
 
 const KERNEL: Constant = Constant { name: "KERNEL", legal: &[2, 3, 4, 5, 6, 7, 8] };
 
-/// `out[t] = silu(Σ_i w[c, i]·x[t−(k−1)+i])`, depthwise and without bias.
+/// `out[t] = silu(Σ_i w[c, i]·x[t−(k−1)+i] + bias[c])`, depthwise; BIAS 0: without bias.
 ///
-/// `x`, `out` are `[rows, C]`, `w` is `[C, KERNEL]` f32, oldest tap first; `private` and `shared*` hold conv tails
+/// `x`, `out` are `[rows, C]`, `w` is `[C, KERNEL + BIAS]` f32, oldest tap first, then the bias; `private` and `shared*` hold conv tails
 /// `[k−1, C]` at the word offsets of the history sources. Grid: x covers C by 64, y the rows of the launch.
 pub static CONV_SILU: Kernel = Kernel {
     id: KernelId(8),
@@ -49,7 +49,7 @@ pub static CONV_SILU: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<ConvParams>(),
-    constants: &[KERNEL],
+    constants: &[KERNEL, Constant { name: "BIAS", legal: &[0, 1] }],
 };
 
 /// Writes conv tails `[k−1, C]` into the private slab. A tail's sources may be rows and older tails, also the one that
@@ -92,6 +92,7 @@ fn source<'a>(
 fn conv_silu(args: &mut Args<'_>) {
     let p: ConvParams = args.params();
     let k = args.constant(0) as usize;
+    let bias = args.constant(1) as usize;
     let channels = p.channels as usize;
     let t = View(args.words(0));
     let (x, w, out) = (args.floats(1), args.floats(2), args.take(3));
@@ -114,11 +115,15 @@ fn conv_silu(args: &mut Args<'_>) {
             })
             .collect();
         for (c, out) in out.iter_mut().enumerate() {
+            let w = &w[c * (k + bias)..][..k + bias];
             let mut sum = 0.0;
             for (tap, values) in taps.iter().enumerate() {
                 if let Some(values) = values {
-                    sum += w[c * k + tap] * values[c];
+                    sum += w[tap] * values[c];
                 }
+            }
+            if bias == 1 {
+                sum += w[k];
             }
             *out = silu(sum);
         }

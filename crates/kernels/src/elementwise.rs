@@ -6,7 +6,7 @@ use seam_device::KernelId;
 
 use crate::manifest::{Binding, Kernel};
 use crate::tables::{ROWS, View};
-use crate::twin::{Args, sigmoid, silu};
+use crate::twin::{Args, sigmoid, silu, softplus};
 
 /// Parameters of the kernels of this file.
 #[repr(C)]
@@ -40,10 +40,6 @@ pub static GDN_GATE: Kernel = Kernel {
     params: size_of::<ElementParams>(),
     constants: &[],
 };
-
-fn softplus(x: f32) -> f32 {
-    if x > 20.0 { x } else { x.exp().ln_1p() }
-}
 
 fn gdn_gate(args: &mut Args<'_>) {
     let p: ElementParams = args.params();

@@ -3,7 +3,9 @@
 use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
-use crate::{attention, chain, conv, elementwise, embed, gather, gemm, kv_write, mlstm, norm};
+use crate::{
+    attention, chain, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, scan, skip,
+};
 
 /// One binding of a kernel.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +79,13 @@ pub static MANIFEST: &[&Kernel] = &[
     &gemm::GEMM,
     &gemm::GEMM_FEW,
     &mlstm::MLSTM_CHAIN,
+    &gate::GLA_GATE,
+    &gate::KDA_GATE,
+    &gate::MAMBA_GATE,
+    &rope::ROPE,
+    &router::ROUTER,
+    &skip::SKIP,
+    &scan::SCAN,
 ];
 
 /// The kernel with this id.

@@ -4,9 +4,9 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Constant, Kernel};
 use crate::tables::View;
-use crate::twin::{Args, dot, silu};
+use crate::twin::{Args, dot, sigmoid, silu};
 
 /// Parameters of [`RMS_NORM`] and [`GATED_RMS_NORM`].
 #[repr(C)]
@@ -26,11 +26,12 @@ pub struct NormParams {
     pub centred: u32,
     /// Added to the mean of squares.
     pub eps: f32,
-    /// Zero.
-    pub pad: u32,
+    /// Elements from the weights of one group to those of the next; 0: all groups share `width` weights.
+    pub w_group: u32,
 }
 
-/// `y = x·rsqrt(mean(x²)+eps)·w` per group, statistics in f32; `w` is `[width]` f32, `out` is `[rows, groups·width]`.
+/// `y = x·rsqrt(mean(x²)+eps)·w` per group, statistics in f32; `w` is `[width]` or `[groups·width]` f32, `out` is
+/// `[rows, groups·width]`.
 ///
 /// Grid: x = groups, y = rows.
 pub static RMS_NORM: Kernel = Kernel {
@@ -43,9 +44,10 @@ pub static RMS_NORM: Kernel = Kernel {
     constants: &[],
 };
 
-/// `y = rmsnorm(x)·w·silu(z)` per group (Qwen3.5's GDN output norm); `z` has the shape of `out`.
+/// `y = rmsnorm(x)·w·gate(z)` per group; `z` has the shape of `out`.
 ///
-/// Grid: x = groups, y = rows.
+/// GATE 0: `gate` is silu (GDN, GLA, RetNet), 1: sigmoid (KDA; Ring, with a weight a channel). GATED_FIRST 1: `y =
+/// rmsnorm(x·gate(z))·w` (Mamba-2). Grid: x = groups, y = rows.
 pub static GATED_RMS_NORM: Kernel = Kernel {
     id: KernelId(2),
     name: "gated_rms_norm",
@@ -59,13 +61,13 @@ pub static GATED_RMS_NORM: Kernel = Kernel {
         Binding::write("out"),
     ],
     params: size_of::<NormParams>(),
-    constants: &[],
+    constants: &[Constant { name: "GATE", legal: &[0, 1] }, Constant { name: "GATED_FIRST", legal: &[0, 1] }],
 };
 
-fn normalise(p: &NormParams, x: &[f32], w: &[f32], out: &mut [f32]) {
+fn normalise(p: &NormParams, g: usize, x: &[f32], w: &[f32], out: &mut [f32]) {
     let scale = 1.0 / (dot(x, x) / p.width as f32 + p.eps).sqrt();
     let one = if p.centred == 1 { 1.0 } else { 0.0 };
-    for ((out, x), w) in out.iter_mut().zip(x).zip(w) {
+    for ((out, x), w) in out.iter_mut().zip(x).zip(&w[g * p.w_group as usize..]) {
         *out = x * scale * (one + w);
     }
 }
@@ -81,7 +83,7 @@ fn rms_norm(args: &mut Args<'_>) {
     out.par_chunks_mut(groups * width).enumerate().for_each(|(r, out)| {
         for (g, out) in out.chunks_mut(width).enumerate() {
             if let Some(x) = rows(&p, t, x, r, g) {
-                normalise(&p, x, w, out);
+                normalise(&p, g, x, w, out);
             }
         }
     });
@@ -89,14 +91,20 @@ fn rms_norm(args: &mut Args<'_>) {
 
 fn gated_rms_norm(args: &mut Args<'_>) {
     let p: NormParams = args.params();
+    let gate = if args.constant(0) == 1 { sigmoid } else { silu };
+    let gated_first = args.constant(1) == 1;
     let (t, x, w, z, out) = (View(args.words(0)), args.floats(1), args.floats(2), args.floats(3), args.take(4));
     let (groups, width) = (p.groups as usize, p.width as usize);
     out.par_chunks_mut(groups * width).enumerate().for_each(|(r, out)| {
         for (g, out) in out.chunks_mut(width).enumerate() {
             let Some(x) = rows(&p, t, x, r, g) else { return };
-            normalise(&p, x, w, out);
-            for (out, z) in out.iter_mut().zip(&z[(r * groups + g) * width..]) {
-                *out *= silu(*z);
+            let z = &z[(r * groups + g) * width..][..width];
+            if gated_first {
+                let gated: Vec<f32> = x.iter().zip(z).map(|(x, z)| x * gate(*z)).collect();
+                normalise(&p, g, &gated, w, out);
+            } else {
+                normalise(&p, g, x, w, out);
+                out.iter_mut().zip(z).for_each(|(out, z)| *out *= gate(*z));
             }
         }
     });

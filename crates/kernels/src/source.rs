@@ -26,6 +26,9 @@ files![
     "elementwise/sigmoid_gate.wgsl",
     "elementwise/swiglu.wgsl",
     "embed/embed.wgsl",
+    "gate/gla_gate.wgsl",
+    "gate/kda_gate.wgsl",
+    "gate/mamba_gate.wgsl",
     "gather/gather_rows.wgsl",
     "gemm/gemm.wgsl",
     "gemm/gemm_few.wgsl",
@@ -33,6 +36,10 @@ files![
     "norm/gated_rms_norm.wgsl",
     "norm/l2_norm.wgsl",
     "norm/rms_norm.wgsl",
+    "rope/rope.wgsl",
+    "router/router.wgsl",
+    "scan/scan.wgsl",
+    "skip/skip.wgsl",
 ];
 
 /// A composed source and where each of its lines came from.

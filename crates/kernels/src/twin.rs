@@ -58,8 +58,14 @@ impl<'a> Args<'a> {
     /// Takes the writable binding `i` as floats; a second call gives nothing.
     #[must_use]
     pub fn take(&mut self, i: usize) -> &'a mut [f32] {
+        bytemuck::cast_slice_mut(self.take_words(i))
+    }
+
+    /// Takes the writable binding `i` as words; a second call gives nothing.
+    #[must_use]
+    pub fn take_words(&mut self, i: usize) -> &'a mut [u32] {
         match std::mem::replace(&mut self.slots[i], Slot::Taken) {
-            Slot::Write(words) => bytemuck::cast_slice_mut(words),
+            Slot::Write(words) => words,
             other => {
                 self.slots[i] = other;
                 &mut []
@@ -86,6 +92,12 @@ pub fn silu(x: f32) -> f32 {
 pub fn sigmoid(x: f32) -> f32 {
     let e = (-x.abs()).exp();
     if x >= 0.0 { 1.0 / (1.0 + e) } else { e / (1.0 + e) }
+}
+
+/// `ln(1+e^x)`: the identity above 20, where the difference is below half an ulp.
+#[must_use]
+pub fn softplus(x: f32) -> f32 {
+    if x > 20.0 { x } else { x.exp().ln_1p() }
 }
 
 /// Sum of products in 16 interleaved partial sums, in a fixed order.

@@ -7,15 +7,17 @@ use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
 use crate::tensor::Tensor;
 
-/// `out = silu(conv(x))` for one launch of the pass.
+/// `out = silu(conv(x))`, or `silu(conv(x) + bias)`, for one launch of the pass.
 #[derive(Debug)]
 pub struct ConvSilu<'a> {
     /// Tables of the pass.
     pub tables: &'a BufferRange,
     /// `[rows, C]` raw inputs.
     pub x: &'a Tensor,
-    /// `[C, kernel]` f32.
+    /// `[C, kernel]` f32, with a bias `[C, kernel + 1]`: the taps of a channel, oldest first, then its bias.
     pub weight: &'a Tensor,
+    /// Whether the last column of the weights is a bias.
+    pub bias: bool,
     /// `[rows, C]`.
     pub out: &'a Tensor,
     /// Which launch, and an upper bound of its rows.
@@ -27,8 +29,9 @@ pub struct ConvSilu<'a> {
 impl Operation for ConvSilu<'_> {
     fn check(&self) -> Result<(), OpError> {
         let c = self.x.cols();
-        ensure("conv", self.weight.rows() == c && self.out.cols() == c, || {
-            format!("{c} channels, weights for {}, a result of {}", self.weight.rows(), self.out.cols())
+        let (weights, taps) = (self.weight.rows(), self.weight.cols());
+        ensure("conv", weights == c && self.out.cols() == c && taps > u32::from(self.bias), || {
+            format!("{c} channels, weights [{weights}, {taps}], a result of {}", self.out.cols())
         })
     }
 
@@ -37,8 +40,10 @@ impl Operation for ConvSilu<'_> {
         let mut bindings = vec![self.tables.clone(), self.x.range(), self.weight.range(), self.out.range()];
         bindings.extend(self.slabs.iter().cloned());
         let params = ConvParams { channels, launch: self.launch.0, pad: [0; 2] };
+        let bias = u32::from(self.bias);
+        let constants = vec![self.weight.cols().saturating_sub(bias), bias];
         let grid = [channels.div_ceil(64), self.launch.1, 1];
-        Ok(vec![launch("conv", caps, CONV_SILU.id, vec![self.weight.cols()], &params, bindings, grid)?])
+        Ok(vec![launch("conv", caps, CONV_SILU.id, constants, &params, bindings, grid)?])
     }
 }
 

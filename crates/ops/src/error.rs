@@ -2,6 +2,8 @@
 
 use seam_device::DeviceError;
 
+use crate::checked::Finding;
+
 /// Why an operation cannot be recorded, or memory for it cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpError {
@@ -23,6 +25,9 @@ pub enum OpError {
         /// What is missing.
         what: String,
     },
+    /// A pass in checked mode computed a value that must not be.
+    #[error(transparent)]
+    Value(#[from] Finding),
     /// The device refused.
     #[error(transparent)]
     Device(#[from] DeviceError),

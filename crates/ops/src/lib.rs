@@ -9,6 +9,7 @@
 
 mod attention;
 mod chain;
+mod checked;
 mod conv;
 mod embed;
 mod error;
@@ -16,17 +17,27 @@ mod gate;
 mod gather;
 mod kv;
 mod linear;
+mod log_gate;
 mod mlstm;
 mod norm;
 mod operation;
 mod pass;
 mod pool;
 mod recurrence;
+mod rope;
+mod router;
+mod skip;
 mod tensor;
 mod weight;
 
+/// Header words of the tables of a pass that hold counts of rows.
+pub mod header {
+    pub use seam_kernels::tables::{LOGITS, ROWS};
+}
+
 pub use attention::SpanAttention;
 pub use chain::Chain;
+pub use checked::{Checked, Finding, Scan, Test};
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;
@@ -34,8 +45,9 @@ pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
 pub use kv::KvWrite;
 pub use linear::Linear;
+pub use log_gate::{GlaGate, KdaGate, MambaGate};
 pub use mlstm::{Mlstm, MlstmChain};
-pub use norm::{GatedRmsNorm, L2Norm, RmsNorm};
+pub use norm::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
 pub use operation::{Operation, record};
 pub use pass::{
     AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
@@ -43,5 +55,8 @@ pub use pass::{
 };
 pub use pool::{LayerPool, PoolFull};
 pub use recurrence::{Decay, Pairing, Recurrence, Rotation, Update};
+pub use rope::Rope;
+pub use router::{Router, Scoring};
+pub use skip::Skip;
 pub use tensor::Tensor;
 pub use weight::{Shard, Weight};

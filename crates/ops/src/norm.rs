@@ -54,7 +54,7 @@ impl Operation for RmsNorm<'_> {
             count: self.rows.1 as u32,
             centred: u32::from(self.centred),
             eps: self.eps,
-            pad: 0,
+            w_group: 0,
         };
         let bindings = vec![self.rows.0.clone(), self.x.range(), self.weight.range(), self.out.range()];
         let grid = [self.groups, self.out.rows(), 1];
@@ -62,46 +62,74 @@ impl Operation for RmsNorm<'_> {
     }
 }
 
-/// `out = rmsnorm(x)·w·silu(z)` per head.
+/// What the output gate of a linear layer does to z.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OutputGate {
+    /// `z·sigmoid(z)`.
+    Silu,
+    /// `sigmoid(z)`.
+    Sigmoid,
+}
+
+/// `out = rmsnorm(x)·w·gate(z)` per group, or `rmsnorm(x·gate(z))·w`.
 #[derive(Debug)]
 pub struct GatedRmsNorm<'a> {
     /// Tables of the pass.
     pub tables: &'a BufferRange,
     /// `[rows, heads·V]`.
     pub x: &'a Tensor,
-    /// `[1, V]`.
+    /// `[1, width]` for all groups of `heads·V / groups`, or `[1, heads·V]`.
     pub weight: &'a Tensor,
     /// `[rows, heads·V]`.
     pub z: &'a Tensor,
     /// `[rows, heads·V]`.
     pub out: &'a Tensor,
+    /// Groups of consecutive elements in a row, each normalised alone: often the heads.
+    pub groups: u32,
+    /// The gate.
+    pub gate: OutputGate,
+    /// Whether x is gated before it is normalised (Mamba-2), and not after.
+    pub gate_first: bool,
     /// Added to the mean of squares.
     pub eps: f32,
 }
 
+impl GatedRmsNorm<'_> {
+    fn width(&self) -> u32 {
+        self.x.cols() / self.groups.max(1)
+    }
+}
+
 impl Operation for GatedRmsNorm<'_> {
     fn check(&self) -> Result<(), OpError> {
-        let (x, width) = (self.x.cols(), self.weight.cols());
-        ensure("gated_rms_norm", x.is_multiple_of(width) && self.z.cols() == x && self.out.cols() == x, || {
-            format!("rows of {x}, {} and {} in heads of {width}", self.z.cols(), self.out.cols())
+        let (x, weight) = (self.x.cols(), self.weight.cols());
+        let grouped = self.groups > 0 && x.is_multiple_of(self.groups) && (weight == x || weight == self.width());
+        ensure("gated_rms_norm", grouped && self.z.cols() == x && self.out.cols() == x, || {
+            format!(
+                "rows of {x}, {} and {} in {} groups with {weight} weights",
+                self.z.cols(),
+                self.out.cols(),
+                self.groups
+            )
         })
     }
 
     fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
-        let width = self.weight.cols();
+        let width = self.width();
         let params = NormParams {
-            groups: self.x.cols() / width,
+            groups: self.groups,
             width,
             x_row: self.x.cols(),
             x_group: width,
             count: seam_kernels::tables::ROWS as u32,
             centred: 0,
             eps: self.eps,
-            pad: 0,
+            w_group: if self.weight.cols() == width { 0 } else { width },
         };
         let bindings = vec![self.tables.clone(), self.x.range(), self.weight.range(), self.z.range(), self.out.range()];
         let grid = [params.groups, self.out.rows(), 1];
-        Ok(vec![launch("gated_rms_norm", caps, GATED_RMS_NORM.id, Vec::new(), &params, bindings, grid)?])
+        let constants = vec![u32::from(self.gate == OutputGate::Sigmoid), u32::from(self.gate_first)];
+        Ok(vec![launch("gated_rms_norm", caps, GATED_RMS_NORM.id, constants, &params, bindings, grid)?])
     }
 }
 

@@ -9,6 +9,7 @@ mod cli;
 mod conformance;
 mod contract;
 mod goldens;
+mod operations;
 mod quality;
 mod recurrences;
 mod reuse;

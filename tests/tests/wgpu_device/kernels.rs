@@ -21,10 +21,10 @@ use seam_wgpu::WgpuDevice;
 use crate::harness::{Case, Random, Tables, compare, download, floats, gpus, to_words, upload, words};
 
 /// Rounding of one or two f32 operations.
-const ULPS: f32 = 4e-7;
+pub(crate) const ULPS: f32 = 4e-7;
 
 /// Workgroups of `size` that cover `n`.
-fn cover(n: usize, size: usize) -> u32 {
+pub(crate) fn cover(n: usize, size: usize) -> u32 {
     n.div_ceil(size) as u32
 }
 
@@ -57,8 +57,8 @@ fn embed() {
 #[test]
 fn norms() {
     let mut random = Random::new(2);
-    for (groups, width, gap, centred, count) in
-        [(1, 300, 0, 1, ROWS), (3, 8, 5, 0, LOGITS), (2, 128, 0, 0, ROWS), (2, 1, 3, 1, ROWS)]
+    for (groups, width, gap, centred, count, w_group) in
+        [(1, 300, 0, 1, ROWS, 0), (3, 8, 5, 0, LOGITS, 8), (2, 128, 0, 0, ROWS, 128), (2, 1, 3, 1, ROWS, 0)]
     {
         let (rows, capacity) = (4, 6);
         let x_group = width + gap;
@@ -71,10 +71,10 @@ fn norms() {
             count: count as u32,
             centred,
             eps: 1e-6,
-            pad: 0,
+            w_group,
         };
         let size = capacity * groups * width;
-        let (x, w, z) = (random.words(capacity * x_row), random.words(width), random.words(size));
+        let (x, w, z) = (random.words(capacity * x_row), random.words(width * groups), random.words(size));
         let out = random.words(size);
         let tables = Tables::new(rows, 3).0;
         let grid = [groups as u32, capacity as u32, 1];
@@ -82,7 +82,10 @@ fn norms() {
         let data = vec![tables.clone(), x.clone(), w.clone(), out.clone()];
         Case { kernel: &RMS_NORM, constants: vec![], params: params.clone(), data, grid }.check(ULPS);
         let data = vec![tables, x, w, z, out];
-        Case { kernel: &GATED_RMS_NORM, constants: vec![], params, data, grid }.check(ULPS);
+        for constants in [[0, 0], [0, 1], [1, 0], [1, 1]].map(Vec::from) {
+            let (params, data) = (params.clone(), data.clone());
+            Case { kernel: &GATED_RMS_NORM, constants, params, data, grid }.check(ULPS);
+        }
     }
 }
 
@@ -223,26 +226,28 @@ fn convolution_and_tails() {
         let x = random.words(rows * channels);
         let mut slab = || random.words(3 * tail + 3);
         let (private, shared) = (slab(), [slab(), slab(), slab()]);
-        let w = random.words(channels * k);
+        let [w, w_bias] = [k, k + 1].map(|columns| random.words(channels * columns));
         let out = random.words(rows * channels);
-        for launch in [0, 1] {
+        for (launch, bias) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
             let params = ConvParams { channels: channels as u32, launch, pad: [0; 2] };
             let params = bytes_of(&params).to_vec();
             let [s0, s1, s2] = shared.clone();
-            let data = vec![tables.0.clone(), x.clone(), w.clone(), out.clone(), private.clone(), s0, s1, s2];
+            let w = if bias == 1 { &w_bias } else { &w }.clone();
+            let data = vec![tables.0.clone(), x.clone(), w, out.clone(), private.clone(), s0, s1, s2];
             let grid = [cover(channels, 64), 16, 1];
             // Up to 8 products and an exp of 3 ulp.
-            let constants = vec![k as u32];
-            Case { kernel: &CONV_SILU, constants: constants.clone(), params: params.clone(), data, grid }.check(1e-6);
+            let constants = vec![k as u32, bias];
+            Case { kernel: &CONV_SILU, constants, params: params.clone(), data, grid }.check(1e-6);
             let [s0, s1, s2] = shared.clone();
             let data = vec![tables.0.clone(), x.clone(), private.clone(), s0, s1, s2];
+            let constants = vec![k as u32];
             Case { kernel: &CONV_TAIL, constants, params, data, grid: [cover(channels, 64), 3, 1] }.check(0.0);
         }
     }
 }
 
 /// Cosines, then sines, of `half` angles.
-fn angle(random: &mut Random, half: usize) -> Vec<u32> {
+pub(crate) fn angle(random: &mut Random, half: usize) -> Vec<u32> {
     let angles: Vec<f64> = (0..half).map(|_| f64::from(random.real(0.0, 6.3))).collect();
     angles.iter().map(|a| a.cos() as f32).chain(angles.iter().map(|a| a.sin() as f32)).map(f32::to_bits).collect()
 }

@@ -106,12 +106,11 @@ impl Golden {
         Ok(self.weights.expect(&format!("{case}/{tensor}"), shape)?.to_f32()?)
     }
 
-    /// Positions, which must have this shape.
-    pub(super) fn positions(&self, case: &str, tensor: &str, shape: &[usize]) -> Result<Vec<u32>, GoldenError> {
+    /// Whole numbers from 0 up (positions, indices), which must have this shape.
+    pub(super) fn whole(&self, case: &str, tensor: &str, shape: &[usize]) -> Result<Vec<u32>, GoldenError> {
         let ids = self.weights.expect(&format!("{case}/{tensor}"), shape)?.to_i64()?;
-        let narrow = |id: i64| {
-            u32::try_from(id).map_err(|_| self.not_understood(format!("{case}/{tensor} has the position {id}")))
-        };
+        let narrow =
+            |id: i64| u32::try_from(id).map_err(|_| self.not_understood(format!("{case}/{tensor} has the value {id}")));
         ids.into_iter().map(narrow).collect()
     }
 }

@@ -241,6 +241,7 @@ impl Case {
         let x = Arrays { q: part(0), k: part(1), v: part(2), g: part(3), beta: part(4), ..Arrays::default() };
         let mut rows = Rows::default();
         rows.push(&self.machine(), 1.0, &x);
+        rows.skip = self.skip.iter().map(|&d| d as f32).collect();
         rows
     }
 
@@ -337,14 +338,7 @@ impl Case {
     }
 
     fn outputs(&self, how: &str, o: &[f64]) -> Check {
-        let (hv, v) = (self.recurrence.value_heads as usize, self.recurrence.value as usize);
-        let mut o = o.to_vec();
-        for (row, (o, value)) in o.chunks_exact_mut(v).zip(self.inputs[2].chunks_exact(v)).enumerate() {
-            if let Some(d) = self.skip.get(row % hv) {
-                o.iter_mut().zip(value).for_each(|(o, v)| *o += d * v);
-            }
-        }
-        groups(&format!("{}/{}{how}", self.name, self.output), &o, &self.o, &self.output_scale(), CHAIN_OUTPUT)
+        groups(&format!("{}/{}{how}", self.name, self.output), o, &self.o, &self.output_scale(), CHAIN_OUTPUT)
     }
 
     fn state(&self, how: &str, slot: &Slot, tolerance: Tolerance) -> Check {

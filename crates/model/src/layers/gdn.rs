@@ -2,7 +2,9 @@
 
 use seam_device::Recorder;
 use seam_kernels::tables::ROWS;
-use seam_ops::{Chain, ConvSilu, ConvTail, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, Tensor, Weight};
+use seam_ops::{
+    Chain, ConvSilu, ConvTail, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, OutputGate, Tensor, Weight,
+};
 
 use super::PassContext;
 use crate::config::LinearDims;
@@ -92,7 +94,8 @@ impl GatedDeltaNet {
         for (i, launch) in shape.conv.iter().enumerate() {
             let slabs = pass.memory.linear_slabs(self.index, launch.private, &launch.shared);
             let launch = (i as u32, launch.rows);
-            ConvSilu { tables, x: &qkv, weight: &self.conv, out: &conv, launch, slabs }.record(recorder, caps)?;
+            ConvSilu { tables, x: &qkv, weight: &self.conv, bias: false, out: &conv, launch, slabs }
+                .record(recorder, caps)?;
         }
         for (i, launch) in shape.tails.iter().enumerate() {
             let slabs = pass.memory.linear_slabs(self.index, Some(launch.private), &launch.shared);
@@ -118,7 +121,18 @@ impl GatedDeltaNet {
             .record(recorder, caps)?;
         }
         probe.tap(recorder, &format!("layer{}.gdn.o", self.layer), &o)?;
-        GatedRmsNorm { tables, x: &o, weight: &self.norm, z: &z, out: &y, eps: self.eps }.record(recorder, caps)?;
+        GatedRmsNorm {
+            tables,
+            x: &o,
+            weight: &self.norm,
+            z: &z,
+            out: &y,
+            groups: self.spec.recurrence.value_heads,
+            gate: OutputGate::Silu,
+            gate_first: false,
+            eps: self.eps,
+        }
+        .record(recorder, caps)?;
         Linear { rows: (tables, ROWS), x: &y, weight: &self.out, out: h, accumulate: true }.record(recorder, caps)?;
         Ok(())
     }

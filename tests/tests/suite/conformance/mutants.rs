@@ -12,7 +12,10 @@ use seam_device::{
 use seam_kernels::chain::CHAIN;
 use seam_kernels::conv::CONV_TAIL;
 use seam_kernels::elementwise::GDN_GATE;
+use seam_kernels::gate::{GLA_GATE, KDA_GATE, MAMBA_GATE};
 use seam_kernels::norm::{GATED_RMS_NORM, L2_NORM, RMS_NORM};
+use seam_kernels::rope::ROPE;
+use seam_kernels::router::ROUTER;
 use seam_kernels::tables::{
     CHUNK_TABLE, CONV_LAUNCHES, FORM_DENSE, FORM_IDENTITY, FORM_ZERO, HISTORY_TABLE, ROW_TABLE, ROW_WORDS,
     SOURCE_WORDS, SOURCE_ZERO, SPAN_TABLE, STEP_APPLY, STEP_BEGIN, STEP_LOAD, STEP_RUN, STEP_STORE, STEP_TABLE,
@@ -160,6 +163,14 @@ fn parameter(mut dispatch: Dispatch, kernel: KernelId, word: usize, value: u32) 
     Some(dispatch)
 }
 
+/// Sets a constant of a kernel.
+fn constant(mut dispatch: Dispatch, kernel: KernelId, which: usize, value: u32) -> Option<Dispatch> {
+    if dispatch.kernel == kernel {
+        dispatch.constants[which] = value;
+    }
+    Some(dispatch)
+}
+
 /// The defect, endings of the goldens' checks of which some must fail, and the laws that must fail.
 type Seen = (&'static str, Defect, &'static [&'static str], &'static [&'static str]);
 
@@ -280,6 +291,56 @@ const DEFECTS_OF_OPS: &[(&str, Defect, &[&str])] = &[
             records(w, ROW_TABLE, SPAN_TABLE, ROW_WORDS).for_each(|row| row[3] = row[3].min(1));
         }),
         &["rope_neox_full/y", "rope_neox_partial/y"],
+    ),
+    (
+        "far rows rotated as the second one",
+        Defect::Tables(|w| {
+            records(w, ROW_TABLE, SPAN_TABLE, ROW_WORDS).for_each(|row| row[2] = row[2].min(1));
+        }),
+        &["rope_neox_full/y (in rows)", "rope_neox_partial/y (in rows)", "rope_interleaved/y (in rows)"],
+    ),
+    (
+        "halves for interleaved pairs",
+        Defect::Dispatch(|d| constant(d, ROPE.id, 0, 0)),
+        &["rope_interleaved/y (in rows)"],
+    ),
+    ("rows of another length", Defect::Dispatch(|d| parameter(d, ROPE.id, 0, 36)), &["rope_neox_full/x (kept behind)"]),
+    (
+        "silu for a sigmoid",
+        Defect::Dispatch(|d| constant(d, GATED_RMS_NORM.id, 0, 0)),
+        &["rmsnorm_gated_sigmoid/y", "group_rmsnorm_then_sigmoid_g4/y"],
+    ),
+    (
+        "gated after the norm",
+        Defect::Dispatch(|d| constant(d, GATED_RMS_NORM.id, 1, 0)),
+        &["gate_then_group_rmsnorm_g1/y", "gate_then_group_rmsnorm_g4/y"],
+    ),
+    (
+        "all groups with the weights of the first",
+        Defect::Dispatch(|d| parameter(d, GATED_RMS_NORM.id, 7, 0)),
+        &["gate_then_group_rmsnorm_g4/y", "group_rmsnorm_then_sigmoid_g4/y"],
+    ),
+    ("another normaliser", Defect::Dispatch(|d| parameter(d, GLA_GATE.id, 2, 16.001f32.to_bits())), &["gla_gate/gk"]),
+    (
+        "gates without their bound",
+        Defect::Dispatch(|d| constant(d, KDA_GATE.id, 0, 0)),
+        &["kda_safe_gate/g", "kda_safe_gate/g (without beta)"],
+    ),
+    ("no write strengths", Defect::Dispatch(|d| constant(d, KDA_GATE.id, 1, 0)), &["kda_gate/beta of f"]),
+    (
+        "steps without a lower limit",
+        Defect::Dispatch(|d| parameter(d, MAMBA_GATE.id, 2, 0)),
+        &["mamba_dt/dt_clamped", "mamba_dt/dt_clamped (as g)"],
+    ),
+    (
+        "all groups of experts kept",
+        Defect::Dispatch(|d| parameter(d, ROUTER.id, 3, 4)),
+        &["router_grouped_sigmoid/index", "router_grouped_sigmoid/weight"],
+    ),
+    (
+        "weights of experts that do not add up",
+        Defect::Dispatch(|d| parameter(d, ROUTER.id, 4, 0)),
+        &["router_softmax_topk/weight", "router_grouped_sigmoid/weight"],
     ),
 ];
 

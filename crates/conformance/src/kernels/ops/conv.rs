@@ -12,7 +12,7 @@ const PRIVATE: u32 = 3;
 /// Word of the shared slab at which the state of an entry lies.
 const SHARED: u32 = 7;
 
-/// `y = silu(conv(x))` and the state after it, with the state before it all zeros (fresh), or in the private slab and
+/// `y = silu(conv(x))`, `y_bias = silu(conv(x) + bias)` and the state after it, with the state before it all zeros (fresh), or in the private slab and
 /// once more in a shared slab (continued).
 pub(super) fn conv(on: &OnDevice<'_>, case: &Case<'_>, continued: bool) -> Checks {
     case.only(&["x", "w", "bias", "state_in", "state_out", "y", "y_bias"])?;
@@ -47,8 +47,12 @@ fn one(on: &OnDevice<'_>, case: &Case<'_>, how: &str, history: &[Source], tail: 
 
     let x = on.tensor(&pass, "x", c, &case.singles("x", &shape)?)?;
     let taps = case.singles("w", &[channels, history.len() + 1])?;
+    let biases = case.singles("bias", &[channels])?;
+    let with_bias: Vec<f32> =
+        taps.chunks_exact(history.len() + 1).zip(&biases).flat_map(|(taps, bias)| [taps, &[*bias]].concat()).collect();
     let weight = Tensor::constant(&**on.device, "w", c, kernel, &taps)?;
-    let out = on.result(&pass, "y", c)?;
+    let weight_bias = Tensor::constant(&**on.device, "w and bias", c, kernel + 1, &with_bias)?;
+    let [out, out_bias] = [on.result(&pass, "y", c)?, on.result(&pass, "y_bias", c)?];
     let filled = |word: u32| [vec![f32::NAN; word as usize], tail.to_vec()].concat();
     let private = on.slab("states", PRIVATE as usize + tail.len(), &filled(PRIVATE))?;
     let shared = on.slab("operators", SHARED as usize + tail.len(), &filled(SHARED))?;
@@ -58,8 +62,10 @@ fn one(on: &OnDevice<'_>, case: &Case<'_>, how: &str, history: &[Source], tail: 
     on.run(&pass, &|recorder, tables| {
         for (i, launch) in pass.shape.conv.iter().enumerate() {
             let launch = (i as u32, launch.rows);
-            ConvSilu { tables, x: &x, weight: &weight, out: &out, launch, slabs: slabs() }
-                .record(recorder, on.device.caps())?;
+            for (weight, bias, out) in [(&weight, false, &out), (&weight_bias, true, &out_bias)] {
+                ConvSilu { tables, x: &x, weight, bias, out, launch, slabs: slabs() }
+                    .record(recorder, on.device.caps())?;
+            }
         }
         for (i, launch) in pass.shape.tails.iter().enumerate() {
             let launch = (i as u32, launch.tails);
@@ -74,5 +80,9 @@ fn one(on: &OnDevice<'_>, case: &Case<'_>, how: &str, history: &[Source], tail: 
         let name = format!("{}{how}", case.tensor(tensor));
         case.floats(tensor, shape).map(|reference| values(&name, found, &reference, tolerance))
     };
-    Ok(vec![check("y", &on.read(&out, count)?, &shape, CONV)?, check("state_out", &after, &[channels, len], EXACT)?])
+    Ok(vec![
+        check("y", &on.read(&out, count)?, &shape, CONV)?,
+        check("y_bias", &on.read(&out_bias, count)?, &shape, CONV)?,
+        check("state_out", &after, &[channels, len], EXACT)?,
+    ])
 }

@@ -1,11 +1,11 @@
-//! Norms and gates.
+//! Norms.
 
 use seam_kernels::tables::ROWS;
-use seam_ops::{GatedRmsNorm, GdnGate, L2Norm, Operation, RmsNorm};
+use seam_ops::{GatedRmsNorm, L2Norm, Operation, OutputGate, RmsNorm};
 
 use super::{Case, Checks, OnDevice};
-use crate::kernels::measure::{rows, values};
-use crate::tolerance::{GATE_BETA, GATE_DECAY, GATED_NORM, NORM};
+use crate::kernels::measure::rows;
+use crate::tolerance::{GATED_NORM, NORM};
 
 /// Epsilon of the goldens.
 const EPS: f32 = 1e-6;
@@ -26,20 +26,45 @@ pub(super) fn rms_norm(on: &OnDevice<'_>, case: &Case<'_>, centred: bool) -> Che
     Ok(vec![rows(&case.tensor("y"), &on.read(&out, count)?, &case.floats("y", &shape)?, width, NORM)])
 }
 
-/// `y = x̂·w·silu(z)`.
-pub(super) fn gated_rms_norm(on: &OnDevice<'_>, case: &Case<'_>) -> Checks {
+/// `y = x̂·w·gate(z)`, each head with the same weights: `x` is `[rows, heads, width]`.
+pub(super) fn gated_heads(on: &OnDevice<'_>, case: &Case<'_>, gate: OutputGate) -> Checks {
+    let shape @ [_, heads, width] = case.shape("x")?;
+    gated(on, case, &shape, &Gated { groups: heads, width, weights: width, gate, gate_first: false, eps: EPS })
+}
+
+/// `y = û·w` with `u = x·silu(z)`, or `x̂·w·sigmoid(z)`, in groups that have weights of their own: `x` is `[rows, width]`.
+pub(super) fn gated_groups(on: &OnDevice<'_>, case: &Case<'_>, groups: usize, gate_first: bool) -> Checks {
+    let shape @ [_, weights] = case.shape("x")?;
+    if !weights.is_multiple_of(groups) {
+        return Err(case.golden.not_understood(format!("{} has rows of {weights} in {groups} groups", case.name)));
+    }
+    let (gate, eps) = if gate_first { (OutputGate::Silu, 1e-5) } else { (OutputGate::Sigmoid, EPS) };
+    gated(on, case, &shape, &Gated { groups, width: weights / groups, weights, gate, gate_first, eps })
+}
+
+struct Gated {
+    groups: usize,
+    width: usize,
+    weights: usize,
+    gate: OutputGate,
+    gate_first: bool,
+    eps: f32,
+}
+
+fn gated(on: &OnDevice<'_>, case: &Case<'_>, shape: &[usize], norm: &Gated) -> Checks {
     case.only(&["x", "w", "z", "y"])?;
-    let shape @ [count, groups, width] = case.shape("x")?;
-    let cols = case.narrow(groups * width)?;
-    let pass = on.rows(count)?;
-    let x = on.tensor(&pass, "x", cols, &case.singles("x", &shape)?)?;
-    let z = on.tensor(&pass, "z", cols, &case.singles("z", &shape)?)?;
-    let weight = on.weight("w", &case.singles("w", &[width])?)?;
+    let Gated { groups, width, weights, gate, gate_first, eps } = *norm;
+    let (cols, groups) = (case.narrow(groups * width)?, case.narrow(groups)?);
+    let pass = on.rows(shape[0])?;
+    let x = on.tensor(&pass, "x", cols, &case.singles("x", shape)?)?;
+    let z = on.tensor(&pass, "z", cols, &case.singles("z", shape)?)?;
+    let weight = on.weight("w", &case.singles("w", &[weights])?)?;
     let out = on.result(&pass, "y", cols)?;
     on.run(&pass, &|recorder, tables| {
-        GatedRmsNorm { tables, x: &x, weight: &weight, z: &z, out: &out, eps: EPS }.record(recorder, on.device.caps())
+        GatedRmsNorm { tables, x: &x, weight: &weight, z: &z, out: &out, groups, gate, gate_first, eps }
+            .record(recorder, on.device.caps())
     })?;
-    Ok(vec![rows(&case.tensor("y"), &on.read(&out, count)?, &case.floats("y", &shape)?, width, GATED_NORM)])
+    Ok(vec![rows(&case.tensor("y"), &on.read(&out, shape[0])?, &case.floats("y", shape)?, width, GATED_NORM)])
 }
 
 /// `y = x/√(Σx² + ε)`. The operation scales the first half of the groups, the queries, by `width^-0.5`: a power of two
@@ -61,28 +86,4 @@ pub(super) fn l2_norm(on: &OnDevice<'_>, case: &Case<'_>) -> Checks {
         row[..groups * width / 2].iter_mut().for_each(|q| *q *= 4.0);
     }
     Ok(vec![rows(&case.tensor("y"), &found, &case.floats("y", &shape)?, width, NORM)])
-}
-
-/// `g = −exp(A_log)·softplus(a + dt_bias)`, `beta = sigmoid(b)`.
-pub(super) fn gdn_gate(on: &OnDevice<'_>, case: &Case<'_>) -> Checks {
-    case.only(&["a", "b", "A_log", "dt_bias", "g", "beta"])?;
-    let shape @ [count, heads] = case.shape("a")?;
-    let hv = case.narrow(heads)?;
-    let pass = on.rows(count)?;
-    let a = on.tensor(&pass, "a", hv, &case.singles("a", &shape)?)?;
-    let b = on.tensor(&pass, "b", hv, &case.singles("b", &shape)?)?;
-    let a_log = on.weight("A_log", &case.singles("A_log", &[heads])?)?;
-    let dt_bias = on.weight("dt_bias", &case.singles("dt_bias", &[heads])?)?;
-    let out = on.result(&pass, "gates", 2 * hv)?;
-    on.run(&pass, &|recorder, tables| {
-        GdnGate { tables, a: &a, b: &b, a_log: &a_log, dt_bias: &dt_bias, out: &out }.record(recorder, on.device.caps())
-    })?;
-    let found = on.read(&out, count)?;
-    let part = |from: usize| -> Vec<f64> {
-        found.chunks_exact(2 * heads).flat_map(|row| &row[from..from + heads]).copied().collect()
-    };
-    Ok(vec![
-        values(&case.tensor("g"), &part(0), &case.floats("g", &shape)?, GATE_DECAY),
-        values(&case.tensor("beta"), &part(heads), &case.floats("beta", &shape)?, GATE_BETA),
-    ])
 }
