@@ -5,7 +5,8 @@ use std::path::Path;
 
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
-use seam_engine::{Engine, EngineOptions};
+use seam_engine::{Engine, EngineError, EngineOptions, RunnerOptions};
+use seam_ops::{Finding, OpError};
 use seam_pic::Mode;
 use seam_tests::{cpu, engine, fixture, options, request};
 use serde_json::{Value, json};
@@ -183,4 +184,35 @@ fn non_finite_results_fail_the_request_and_are_never_cached() {
         let used = [&memory.kv_private, &memory.kv_shared, &memory.states, &memory.operators].map(|pool| pool.used());
         assert_eq!(used, [0; 4]);
     }
+}
+
+/// Checked mode names the first result that is not finite, and the step after which nothing else was looked at.
+#[test]
+fn checked_mode_names_what_is_not_finite() {
+    let dir = changed(&|_| {}, &|t| {
+        let name = t.keys().filter(|name| name.ends_with("linear_attn.A_log")).min().expect("a linear layer").clone();
+        let (dtype, _, bytes) = t.get_mut(&name).expect("tensor");
+        assert_eq!(*dtype, Dtype::F32);
+        // e^200 is beyond f32, and times the softplus of anything it is infinite.
+        bytes[..4].copy_from_slice(&200f32.to_le_bytes());
+    });
+    for device in seam_tests::devices() {
+        let runner = RunnerOptions { checked: true, ..options().runner };
+        let mut engine = engine(&device, dir.path(), &EngineOptions { runner, ..options() });
+        let request = request(&[11, 40, 9], 320, Mode::Transition, 8, 1);
+        let error = engine.answer(&request, &mut |_| {}).expect_err("must fail");
+        let EngineError::Op(OpError::Value(Finding::NonFinite { tensor, row: 0, col: 0 })) = &error else {
+            panic!("{error:?}");
+        };
+        assert_eq!(tensor, "layer0.gdn.gates");
+        assert_eq!(engine.cache().device_tier().stats().entries, 0);
+    }
+    // The same answers as without, on a sound model.
+    let sound = fixture("qwen3_5_dense");
+    let answer = |checked| {
+        let runner = RunnerOptions { checked, ..options().runner };
+        let mut engine = engine(&cpu(), &sound, &EngineOptions { runner, ..options() });
+        engine.answer(&request(&[11, 40, 9], 320, Mode::Transition, 8, 1), &mut |_| {}).expect("an answer").tokens
+    };
+    assert_eq!(answer(true), answer(false));
 }
