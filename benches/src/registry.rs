@@ -82,6 +82,11 @@ macro_rules! registry {
                     concat!("recurrence/", $both, "/recurrent/operator"),
                     "the same, with the operator of what follows the seam"
                 ),
+                recurrence!(concat!("recurrence/", $both, "/chunk"), "a chain from zero over a pass, in chunks of 16 tokens"),
+                recurrence!(
+                    concat!("recurrence/", $both, "/chunk/operator"),
+                    "the same, with the operator of what follows the seam"
+                ),
             )*
             $(
                 recurrence!(concat!("recurrence/", $alone, "/recurrent"), "a chain from zero over a pass, token by token"),

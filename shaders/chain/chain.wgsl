@@ -63,7 +63,7 @@ struct Token {
 }
 
 // The decay of quad `i`.
-fn decay_of(t: Token, i: u32) -> vec4<f32> {
+fn decay_of_quad(t: Token, i: u32) -> vec4<f32> {
     if (DECAY == DECAY_DIAGONAL) {
         let g = t.gate + 4u * i;
         return exp(vec4(gates[g], gates[g + 1u], gates[g + 2u], gates[g + 3u]));
@@ -77,7 +77,7 @@ fn token(t: Token) -> f32 {
     if (UPDATE == UPDATE_ADD || UPDATE == UPDATE_STRENGTH) {
         let u = t.strength * t.value;
         for (var i = 0u; i < QUADS; i++) {
-            let s = decay_of(t, i) * state[i] + u * qkv[t.k / 4u + i];
+            let s = decay_of_quad(t, i) * state[i] + u * qkv[t.k / 4u + i];
             state[i] = s;
             o += qkv[t.q / 4u + i] * s;
         }
@@ -86,7 +86,7 @@ fn token(t: Token) -> f32 {
     var seen = vec4(0.0);
     if (UPDATE == UPDATE_DELTA) {
         for (var i = 0u; i < QUADS; i++) {
-            let s = decay_of(t, i) * state[i];
+            let s = decay_of_quad(t, i) * state[i];
             state[i] = s;
             seen += qkv[t.k / 4u + i] * s;
         }
@@ -102,7 +102,7 @@ fn token(t: Token) -> f32 {
         }
         let u = total(seen);
         for (var i = 0u; i < QUADS; i++) {
-            let s = decay_of(t, i) * state[i] + u * qkv[t.b / 4u + i] + t.value * qkv[t.k / 4u + i];
+            let s = decay_of_quad(t, i) * state[i] + u * qkv[t.b / 4u + i] + t.value * qkv[t.k / 4u + i];
             state[i] = s;
             o += qkv[t.q / 4u + i] * s;
         }
@@ -116,7 +116,7 @@ fn token_unaligned(t: Token) -> f32 {
     var seen = vec4(0.0);
     if (UPDATE == UPDATE_DELTA) {
         for (var i = 0u; i < not_unrolled(QUADS); i++) {
-            let s = decay_of(t, i) * state[0];
+            let s = decay_of_quad(t, i) * state[0];
             state[0] = s;
             seen += quad(t.k + 4u * i) * s;
             turn();
@@ -135,9 +135,9 @@ fn token_unaligned(t: Token) -> f32 {
         if (UPDATE == UPDATE_DELTA) {
             s += u * quad(t.k + 4u * i);
         } else if (UPDATE == UPDATE_RANK_ONE) {
-            s = decay_of(t, i) * s + total(seen) * quad(t.b + 4u * i) + t.value * quad(t.k + 4u * i);
+            s = decay_of_quad(t, i) * s + total(seen) * quad(t.b + 4u * i) + t.value * quad(t.k + 4u * i);
         } else {
-            s = decay_of(t, i) * s + u * quad(t.k + 4u * i);
+            s = decay_of_quad(t, i) * s + u * quad(t.k + 4u * i);
         }
         state[0] = s;
         o += quad(t.q + 4u * i) * s;

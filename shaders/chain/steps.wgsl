@@ -36,6 +36,15 @@ fn total(x: vec4<f32>) -> f32 {
     return (x.x + x.z) + (x.y + x.w);
 }
 
+// e^log for log <= 0, an exact 0 for the least ones: no driver is asked for the exponential of −1e38.
+fn decay_of(log: f32) -> f32 {
+    return select(exp(max(log, -128.0)), 0.0, log < -104.0);
+}
+
+fn decays_of(log: vec4<f32>) -> vec4<f32> {
+    return select(exp(max(log, vec4(-128.0))), vec4(0.0), log < vec4(-104.0));
+}
+
 // Whether the column holds log-sums.
 fn is_log(c: Column) -> bool {
     return !DENSE && c.block == TRANSITION;
@@ -178,7 +187,7 @@ fn turn() {
 // Multiplies the elements by the exponentials of the K logarithms at word `t`.
 fn decay_elements(slab: u32, t: u32) {
     for (var i = 0u; i < not_unrolled(QUADS); i++) {
-        state[0] *= exp(slab_words(slab, t + 4u * i, 1u));
+        state[0] *= decays_of(slab_words(slab, t + 4u * i, 1u));
         turn();
     }
 }
@@ -296,7 +305,7 @@ fn apply(step: u32, c: Column) {
     } else if (form == FORM_DIAGONAL) {
         decay_elements(slab, t + c.head * K);
     } else if (form == FORM_SCALAR) {
-        let factor = exp(slab_word(slab, t + c.head));
+        let factor = decay_of(slab_word(slab, t + c.head));
         for (var i = 0u; i < QUADS; i++) {
             state[i] *= factor;
         }

@@ -63,7 +63,9 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         "gather_rows" => params!(GatherParams: width),
         "gdn_gate" | "sigmoid_gate" | "swiglu" => params!(ElementParams: width, head),
         "conv_silu" | "conv_tail" => params!(ConvParams: channels, launch),
-        "chain" => params!(ChainParams: heads, value_heads, value, row, gate_row, strength, launch, rot),
+        "chain" | "chunk_prepare" | "chunk_chain" => {
+            params!(ChainParams: heads, value_heads, value, row, gate_row, strength, launch, rot)
+        }
         "kv_write" => params!(KvParams: heads, head, rot, slab, eps),
         "attention" => params!(AttentionParams: heads, kv_heads, rot, launch, first, last, scale),
         "gemm" | "gemm_few" => params!(GemmParams: m, n, k, lda, ldc, column, count),

@@ -8,6 +8,8 @@
 mod attention;
 #[path = "wgpu_device/chain.rs"]
 mod chain;
+#[path = "wgpu_device/chunk.rs"]
+mod chunk;
 #[path = "wgpu_device/contract.rs"]
 mod contract;
 #[path = "wgpu_device/harness.rs"]

@@ -249,7 +249,7 @@ impl Chains {
             let buffer = i.and_then(|&i| self.shared.get(i as usize)).and_then(Option::as_ref);
             buffer.unwrap_or(&empty).all()
         };
-        let scratch = match machine.scratch_words(rows.count, pass.shape.chunks) {
+        let scratch = match machine.scratch_words(work.rows, pass.shape.chunks) {
             0 => None,
             words => Some(grown(&*self.device, &mut self.scratch, "chunks", words * 4)?.range(0, words * 4)?),
         };

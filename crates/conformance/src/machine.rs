@@ -2,8 +2,12 @@
 
 use seam_device::{BufferRange, Caps, Command};
 use seam_kernels::chain::CHAIN;
+use seam_kernels::chunk::{CHUNK_CHAIN, CHUNK_PREPARE};
 use seam_kernels::mlstm::MLSTM_CHAIN;
-use seam_ops::{Chain, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, Update};
+use seam_ops::{
+    Chain, ChunkChain, ChunkPrepare, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, Update,
+    chunk_words,
+};
 
 /// How a recurrence is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
@@ -65,10 +69,11 @@ impl Machine {
     /// Whether a device has the kernels of an update by a method.
     #[must_use]
     pub fn runs(caps: &Caps, update: Update, method: Method) -> bool {
-        let _ = update;
         match method {
             Method::Recurrent => caps.kernels.contains(CHAIN.id),
-            Method::Chunk => false,
+            Method::Chunk => {
+                update != Update::RankOne && [&CHUNK_PREPARE, &CHUNK_CHAIN].iter().all(|k| caps.kernels.contains(k.id))
+            }
         }
     }
 
@@ -196,8 +201,11 @@ impl Machine {
 
     /// Words of what chunks compute before the chains walk.
     #[must_use]
-    pub fn scratch_words(&self, _rows: u32, _chunks: u32) -> u64 {
-        0
+    pub fn scratch_words(&self, rows: u32, chunks: u32) -> u64 {
+        match self {
+            Self::Chain { recurrence, method: Method::Chunk } => chunk_words(recurrence, rows, chunks),
+            _ => 0,
+        }
     }
 
     /// The commands of what needs no state, over rows of q, k and v and of gates, into the scratch memory.
@@ -206,13 +214,18 @@ impl Machine {
     /// As the operations.
     pub fn prepare(
         &self,
-        _tables: &BufferRange,
-        (_qkv, _gates): (&Tensor, &Tensor),
-        _scratch: &BufferRange,
-        _chunks: u32,
-        _caps: &Caps,
+        tables: &BufferRange,
+        (qkv, gates): (&Tensor, &Tensor),
+        work: &BufferRange,
+        chunks: u32,
+        caps: &Caps,
     ) -> Result<Vec<Command>, OpError> {
-        Ok(Vec::new())
+        match *self {
+            Self::Chain { recurrence, method: Method::Chunk } => {
+                planned(&ChunkPrepare { tables, recurrence, qkv, gates, work, chunks }, caps)
+            }
+            _ => Ok(Vec::new()),
+        }
     }
 
     /// The commands of one launch.
@@ -220,30 +233,24 @@ impl Machine {
     /// # Errors
     /// As the operations.
     pub fn plan(&self, l: &Launch<'_>, caps: &Caps) -> Result<Vec<Command>, OpError> {
-        let slabs = l.slabs.clone();
-        let planned = |operation: &dyn Operation| {
-            operation.check()?;
-            operation.plan(caps)
-        };
-        match *self {
-            Self::Chain { recurrence, .. } => planned(&Chain {
-                tables: l.tables,
-                recurrence,
-                qkv: l.qkv,
-                gates: l.gates,
-                out: l.out,
-                launch: l.launch,
-                slabs,
-            }),
-            Self::Mlstm(sizes) => planned(&MlstmChain {
-                tables: l.tables,
-                sizes,
-                qkv: l.qkv,
-                gates: l.gates,
-                out: l.out,
-                launch: l.launch,
-                slabs,
-            }),
+        let (tables, out, launch, slabs) = (l.tables, l.out, l.launch, l.slabs.clone());
+        let (qkv, gates) = (l.qkv, l.gates);
+        match (*self, l.scratch) {
+            (Self::Chain { recurrence, method: Method::Recurrent }, _) => {
+                planned(&Chain { tables, recurrence, qkv, gates, out, launch, slabs }, caps)
+            }
+            (Self::Chain { recurrence, method: Method::Chunk }, Some(work)) => {
+                planned(&ChunkChain { tables, recurrence, work, out, launch, slabs }, caps)
+            }
+            (Self::Chain { .. }, None) => {
+                Err(OpError::Shape { op: "chunk_chain", what: "no scratch memory".to_owned() })
+            }
+            (Self::Mlstm(sizes), _) => planned(&MlstmChain { tables, sizes, qkv, gates, out, launch, slabs }, caps),
         }
     }
+}
+
+fn planned(operation: &dyn Operation, caps: &Caps) -> Result<Vec<Command>, OpError> {
+    operation.check()?;
+    operation.plan(caps)
 }

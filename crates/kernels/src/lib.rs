@@ -10,6 +10,7 @@
 
 pub mod attention;
 pub mod chain;
+pub mod chunk;
 pub mod conv;
 pub mod elementwise;
 pub mod embed;

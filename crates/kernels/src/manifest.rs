@@ -4,7 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    attention, chain, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, scan, skip,
+    attention, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, scan,
+    skip,
 };
 
 /// One binding of a kernel.
@@ -86,6 +87,8 @@ pub static MANIFEST: &[&Kernel] = &[
     &router::ROUTER,
     &skip::SKIP,
     &scan::SCAN,
+    &chunk::CHUNK_PREPARE,
+    &chunk::CHUNK_CHAIN,
 ];
 
 /// The kernel with this id.

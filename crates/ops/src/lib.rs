@@ -10,6 +10,7 @@
 mod attention;
 mod chain;
 mod checked;
+mod chunk;
 mod conv;
 mod embed;
 mod error;
@@ -38,6 +39,7 @@ pub mod header {
 pub use attention::SpanAttention;
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
+pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;

@@ -177,7 +177,7 @@ fn non_finite_results_fail_the_request_and_are_never_cached() {
         for mode in [Mode::Full, Mode::Transition] {
             let request = request(&[11, 40, 9], 320, mode, 8, 1);
             let error = engine.answer(&request, &mut |_| {}).expect_err("must fail");
-            assert!(matches!(error, seam_engine::EngineError::NonFinite { .. }), "{mode}: {error}");
+            assert!(matches!(error, EngineError::NonFinite { .. }), "{mode}: {error}");
         }
         assert_eq!(engine.cache().device_tier().stats().entries, 0);
         let memory = &engine.runner().memory;

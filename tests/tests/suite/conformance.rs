@@ -7,8 +7,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use seam_algebra::families;
-use seam_algebra::laws::{Law, LawReport, Options, every_cut, every_length};
-use seam_algebra::strategy::{Case, Kind};
+use seam_algebra::families::GatedDeltaRule;
+use seam_algebra::laws::{Law, LawReport, Options, Subject, run_laws};
 use seam_conformance::laws::DeviceSubject;
 use seam_conformance::{Check, GoldenError, Method, Report, check_path, kernels, laws};
 use seam_device::{Device, DeviceKind};
@@ -92,7 +92,8 @@ fn laws_of_every_family_on_every_device() {
             assert_eq!(subjects.len(), if absent { 0 } else { 2 - usize::from(alone) }, "{}", family.name());
             for subject in &mut subjects {
                 for report in all_laws(&mut **subject, &options) {
-                    let silent = Law::ALL.into_iter().find(|l| l.name() == report.law).and_then(|l| l.silent_on(*family));
+                    let silent =
+                        Law::ALL.into_iter().find(|l| l.name() == report.law).and_then(|l| l.silent_on(*family));
                     assert!(report.passed || silent.is_some(), "{}: {report}", family.name());
                     // A few cases may say nothing about order.
                     assert!(report.cases > 0 || silent.is_some(), "{}: {report}", family.name());
@@ -158,7 +159,8 @@ fn a_changed_golden_fails() {
     let operator = |case: &str, tensor: &str| {
         [all(&format!("{case}/{tensor}"), &computed), all(&format!("{case}/s_final"), &applied)].concat()
     };
-    let rerotated = [" (recurrent, moved from 0)", " (chunk, moved from 0)", " (recurrent, computed)", " (chunk, computed)"];
+    let rerotated =
+        [" (recurrent, moved from 0)", " (chunk, moved from 0)", " (recurrent, computed)", " (chunk, computed)"];
     for (file, tensor, expected) in [
         ("gated_delta_rule", "len_t300/o", all("len_t300/o", &computed)),
         ("gated_delta_rule", "len_t7/s_final", all("len_t7/s_final", &[&computed[..], &applied].concat())),

@@ -3,8 +3,8 @@
 use seam_algebra::laws::{SubjectError, every_cut, every_length};
 use seam_algebra::strategy::{Case, Kind};
 use seam_algebra::{Family, families};
-use seam_conformance::{Method, laws};
 use seam_conformance::programs::{Program, run};
+use seam_conformance::{Method, laws};
 use seam_device::{Device, DeviceKind};
 use seam_tests::devices;
 

@@ -17,7 +17,7 @@ use crate::manifest::{Binding, Constant, Kernel};
 use crate::tables::{CHAIN_LAUNCHES, LAUNCH_WORDS, SHARED_SLABS, View};
 use crate::twin::Args;
 
-pub(crate) use steps::{Left, Rule, Walk, rotate};
+pub(crate) use steps::{Columns, Left, Rule, Walk, rotate};
 use token::Tokens;
 
 /// Parameters of the chain kernels.
