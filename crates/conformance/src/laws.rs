@@ -171,12 +171,13 @@ impl Subject for DeviceSubject {
 
     fn batch(&mut self, xs: &[(Inputs, Vec<f64>)]) -> Result<Vec<Run>, SubjectError> {
         let Some((one, _)) = xs.first() else { return Ok(Vec::new()) };
-        // The one row of fixed gates belongs to a layer; members of different layers have a row a token.
-        let unrolled = one.decay == DecayKind::Fixed && xs.iter().any(|(x, _)| x.g != one.g);
-        let own: Vec<Inputs> = xs.iter().map(|(x, _)| if unrolled { unroll(x) } else { x.clone() }).collect();
-        let on = self.lowering(&one.sizes, if unrolled { DecayKind::Scalar } else { one.decay }, None)?;
+        // The one row of fixed gates, and D, belong to a layer.
+        if xs.iter().any(|(x, _)| x.skip != one.skip || (one.decay == DecayKind::Fixed && x.g != one.g)) {
+            return Err(SubjectError::NotApplicable { why: "members of different layers".to_owned() });
+        }
+        let on = self.lowering(&one.sizes, one.decay, None)?;
         let mut rows = Rows::default();
-        own.iter().for_each(|x| on.push(&mut rows, x));
+        xs.iter().for_each(|(x, _)| on.push(&mut rows, x));
         let starts: Vec<Vec<f32>> = xs.iter().map(|(_, s0)| on.state(s0)).collect();
         let mut first = 0;
         let mut walks = Vec::new();
@@ -233,11 +234,6 @@ fn on_device(rotation: &rerotate::Rotation) -> Rotation {
         rerotate::Pairing::Interleaved => Pairing::Interleaved,
     };
     Rotation { pairing, dims: rotation.rotated_dims() as u32 }
-}
-
-/// Inputs with a fixed gate as inputs with a gate a token.
-fn unroll(x: &Inputs) -> Inputs {
-    Inputs { g: x.g.repeat(x.sizes.tokens), decay: DecayKind::Scalar, ..x.clone() }
 }
 
 fn missing(what: &str) -> OpError {

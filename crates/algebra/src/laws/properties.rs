@@ -296,7 +296,13 @@ impl Check<'_> {
                 tokens: [0, 1, rng.up_to(self.tokens())][rng.up_to(2)].min(self.tokens()),
                 ..self.case
             };
-            xs.push(self.family.inputs(&other, rounding));
+            let (mut x, s0) = self.family.inputs(&other, rounding);
+            // Fixed gates and D belong to a layer, and a batch runs through one.
+            x.skip.clone_from(&self.x.skip);
+            if x.decay == DecayKind::Fixed {
+                x.g.clone_from(&self.x.g);
+            }
+            xs.push((x, s0));
         }
         let together = self.subject.batch(&xs)?;
         crate::error::check_length("runs of the batch", xs.len(), together.len())?;

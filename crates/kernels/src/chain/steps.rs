@@ -95,21 +95,22 @@ impl Walk<'_> {
     pub(crate) fn walk(&self, chain: usize, head: usize, run: &mut Runner<'_>) -> Left {
         let record = self.t.record(CHAIN_TABLE, chain, CHAIN_WORDS);
         let (k, v) = (self.rule.k, self.rule.v);
-        let width = if record[2] & CHAIN_OPERATOR != 0 { 2 * v + self.rule.transition() } else { v };
+        let operator = record[2] & CHAIN_OPERATOR != 0;
+        let width = if operator { 2 * v + self.rule.transition() } else { v };
         let mut state = Columns { data: vec![0.0; k * width], width, active: v, logs: None };
         let mut left = Left::default();
         for i in record[0]..record[0] + record[1] {
             let step = self.t.record(STEP_TABLE, i as usize, STEP_WORDS);
             match step[0] {
                 STEP_ZERO => state.block_mut(0, v).for_each(|row| row.fill(0.0)),
-                STEP_LOAD => self.load(&mut state, step, head, &left),
+                STEP_LOAD => self.load(&mut state, step[1], operator && step[2] == 1, head, &left),
                 STEP_RUN => {
                     let [first, rows, chunk] = [1, 2, 3].map(|i| step[i] as usize);
                     left.outputs.push((first, run(&mut state, first, rows, chunk)));
                 }
-                STEP_BEGIN => self.begin(&mut state),
+                STEP_BEGIN if operator => self.begin(&mut state),
                 STEP_APPLY => self.apply(&mut state, step, head),
-                STEP_STORE => self.store(&state, step[1], step[2] == 1, head, &mut left),
+                STEP_STORE => self.store(&state, step[1], operator && step[2] == 1, head, &mut left),
                 STEP_SNAPSHOT => self.store(&state, step[1], false, head, &mut left),
                 _ => {}
             }
@@ -128,14 +129,14 @@ impl Walk<'_> {
         debug_assert!(state.data.len() == k * width);
     }
 
-    fn load(&self, state: &mut Columns, step: &[u32], head: usize, left: &Left) {
+    fn load(&self, state: &mut Columns, base: u32, operator: bool, head: usize, left: &Left) {
         let (v, t) = (self.rule.v, self.rule.transition());
         let at = |block| {
-            left.stored(self.rule.slot(step[1], block, head))
-                .unwrap_or_else(|| &self.private[self.rule.slot(step[1], block, head)..])
+            left.stored(self.rule.slot(base, block, head))
+                .unwrap_or_else(|| &self.private[self.rule.slot(base, block, head)..])
         };
         state.load(0, v, at(0));
-        if step[2] == 1 {
+        if operator {
             state.load(v, v, at(1));
             state.load(2 * v, t, at(2));
             state.active = state.width;

@@ -75,6 +75,9 @@ impl Prepare<'_> {
         let x = self.rows(first, rows, head);
         let (u, end) = (self.layout.u(), self.layout.u() + self.layout.value);
         let mut solve: Solve = [[0.0; CHUNK_TOKENS]; CHUNK_TOKENS];
+        for record in records.chunks_mut(stride) {
+            record[self.layout.a()..u].fill(0.0);
+        }
         for j in 0..rows {
             self.products(&x, j, records, stride, &mut solve);
         }
@@ -98,7 +101,6 @@ impl Prepare<'_> {
 
     /// The products of key j with every query and key from j on, decayed from j to there.
     fn products(&self, x: &Rows<'_>, j: usize, records: &mut [f32], stride: usize, solve: &mut Solve) {
-        records.chunks_mut(stride).take(j).for_each(|record| record[self.layout.a() + j] = 0.0);
         let mut log = vec![0.0; x.g[j].len()];
         let mut key = x.k[j].to_vec();
         for i in j..x.k.len() {
@@ -130,22 +132,25 @@ impl Prepare<'_> {
         for (i, record) in records.chunks_mut(stride).enumerate() {
             log.iter_mut().zip(x.g[i]).for_each(|(log, g)| *log += g);
             decays(&mut decay, &log);
-            for d in 0..k {
-                record[d] = x.q[i][d] * decay[d];
-            }
-            for d in 0..if l.delta { k } else { 0 } {
-                record[l.w() + d] = x.beta[i] * (x.k[i][d] * decay[d]);
+            scaled(&mut record[..k], x.q[i], &decay, 1.0);
+            if l.delta {
+                scaled(&mut record[l.w()..][..k], x.k[i], &decay, x.beta[i]);
             }
         }
         let mut rest = vec![0.0; l.sums];
         for (i, record) in records.chunks_mut(stride).enumerate().rev() {
             decays(&mut decay, &rest);
-            for d in 0..k {
-                record[l.ke() + d] = x.k[i][d] * decay[d];
-            }
+            scaled(&mut record[l.ke()..][..k], x.k[i], &decay, 1.0);
             rest.iter_mut().zip(x.g[i]).for_each(|(log, g)| *log += g);
         }
         log
+    }
+}
+
+/// `out = factor·(x ⊙ decay)`
+fn scaled(out: &mut [f32], x: &[f32], decay: &[f32], factor: f32) {
+    for ((out, x), decay) in out.iter_mut().zip(x).zip(decay) {
+        *out = factor * (x * decay);
     }
 }
 
@@ -165,6 +170,10 @@ fn twin(args: &mut Args<'_>) {
     let mut jobs = Vec::new();
     for (i, chunk) in ranges {
         let (first, rows) = (chunk[0] as usize, chunk[1] as usize);
+        // A row belongs to one chunk.
+        if first < at {
+            continue;
+        }
         let (records, after) = rest.split_at_mut((first - at) * row).1.split_at_mut(rows * row);
         jobs.push((i, first, rows, records));
         (rest, at) = (after, first + rows);
