@@ -110,6 +110,7 @@ fn every_permutation_is_valid_and_fits_the_manifest() {
         let shader = parse(source)?;
         shader.check_limits()?;
         shader.check_bindings(kernel)?;
+        shader.check_workgroup(kernel)?;
         let (size, fields) = params(kernel);
         if size != kernel.params {
             return Err(format!("the Rust struct has {size} bytes, the manifest {}", kernel.params));

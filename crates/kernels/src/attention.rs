@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use seam_device::KernelId;
 
 use crate::kv_write::rotate;
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{
     ATTENTION_LAUNCH_WORDS, ATTENTION_LAUNCHES, KV_SLABS, ROW_TABLE, ROW_WORDS, ROWS, RUN_TABLE, RUN_WORDS, SPAN_TABLE,
     SPAN_WORDS, View,
@@ -61,6 +61,7 @@ pub static ATTENTION: Kernel = Kernel {
         Binding::read("kv3"),
     ],
     params: size_of::<AttentionParams>(),
+    workgroup: Workgroup::new(64, 2848),
     constants: &[Constant { name: "HEAD", legal: HEAD_SIZES }],
 };
 

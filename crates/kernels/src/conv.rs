@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{
     CONV_LAUNCH_WORDS, CONV_LAUNCHES, HISTORY_TABLE, LAUNCH_WORDS, ROW_TABLE, ROW_WORDS, RUN_TABLE, RUN_WORDS,
     SHARED_SLABS, SOURCE_PRIVATE, SOURCE_ROW, SOURCE_SHARED, SOURCE_WORDS, SOURCE_ZERO, TAIL_LAUNCHES, TAIL_TABLE,
@@ -49,6 +49,7 @@ pub static CONV_SILU: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<ConvParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[KERNEL, Constant { name: "BIAS", legal: &[0, 1] }],
 };
 
@@ -68,6 +69,7 @@ pub static CONV_TAIL: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<ConvParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[KERNEL],
 };
 

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{ROWS, View};
 use crate::twin::{Args, sigmoid, silu, softplus};
 
@@ -38,6 +38,7 @@ pub static GDN_GATE: Kernel = Kernel {
         Binding::write("out"),
     ],
     params: size_of::<ElementParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 
@@ -65,6 +66,7 @@ pub static SIGMOID_GATE: Kernel = Kernel {
     twin: Some(sigmoid_gate),
     bindings: &[Binding::read("tables"), Binding::read("qg"), Binding::write("x")],
     params: size_of::<ElementParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 
@@ -90,6 +92,7 @@ pub static SWIGLU: Kernel = Kernel {
     twin: Some(swiglu),
     bindings: &[Binding::read("tables"), Binding::read("up"), Binding::write("x")],
     params: size_of::<ElementParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{ROW_TABLE, ROW_WORDS, ROWS, View};
 use crate::twin::{Args, bf16};
 
@@ -32,6 +32,7 @@ pub static EMBED: Kernel = Kernel {
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("table"), Binding::write("out")],
     params: size_of::<EmbedParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[Constant { name: "BF16", legal: &[0, 1] }],
 };
 

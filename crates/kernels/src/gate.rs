@@ -7,7 +7,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{ROWS, View};
 use crate::twin::{Args, sigmoid, softplus};
 
@@ -35,6 +35,7 @@ pub static GLA_GATE: Kernel = Kernel {
     twin: Some(gla_gate),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("out")],
     params: size_of::<GlaGateParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 
@@ -82,6 +83,7 @@ pub static KDA_GATE: Kernel = Kernel {
         Binding::write("out"),
     ],
     params: size_of::<KdaGateParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[Constant { name: "BOUNDED", legal: &[0, 1] }, Constant { name: "BETA", legal: &[0, 1] }],
 };
 
@@ -135,6 +137,7 @@ pub static MAMBA_GATE: Kernel = Kernel {
         Binding::write("out"),
     ],
     params: size_of::<MambaGateParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{LOGIT_TABLE, LOGITS, View};
 use crate::twin::Args;
 
@@ -26,6 +26,7 @@ pub static GATHER_ROWS: Kernel = Kernel {
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("out")],
     params: size_of::<GatherParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 
 /// Parameters of [`GEMM`] and [`GEMM_FEW`], as `seam_device::Gemm`.
 #[repr(C)]
@@ -39,6 +39,7 @@ pub static GEMM: Kernel = Kernel {
     twin: None,
     bindings: BINDINGS,
     params: size_of::<GemmParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: CONSTANTS,
 };
 
@@ -51,5 +52,6 @@ pub static GEMM_FEW: Kernel = Kernel {
     twin: None,
     bindings: BINDINGS,
     params: size_of::<GemmParams>(),
+    workgroup: Workgroup::new(64, 2048),
     constants: CONSTANTS,
 };

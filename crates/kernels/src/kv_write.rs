@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{ROW_TABLE, ROW_WORDS, ROWS, View};
 use crate::twin::{Args, dot};
 
@@ -42,6 +42,7 @@ pub static KV_WRITE: Kernel = Kernel {
         Binding::write("slab"),
     ],
     params: size_of::<KvParams>(),
+    workgroup: Workgroup::new(64, 256),
     constants: &[],
 };
 

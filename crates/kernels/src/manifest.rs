@@ -43,6 +43,23 @@ pub struct Constant {
     pub legal: &'static [u32],
 }
 
+/// What a workgroup of a kernel takes of a device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workgroup {
+    /// Invocations.
+    pub invocations: u32,
+    /// Bytes of workgroup memory.
+    pub bytes: u32,
+}
+
+impl Workgroup {
+    /// Invocations and bytes.
+    #[must_use]
+    pub const fn new(invocations: u32, bytes: u32) -> Self {
+        Self { invocations, bytes }
+    }
+}
+
 /// One kernel.
 #[derive(Debug)]
 pub struct Kernel {
@@ -58,6 +75,8 @@ pub struct Kernel {
     pub bindings: &'static [Binding],
     /// Size of the parameter struct in bytes, a multiple of 16.
     pub params: usize,
+    /// What one workgroup takes, at most over all constants.
+    pub workgroup: Workgroup,
     /// Constants in the order of `Dispatch::constants`.
     pub constants: &'static [Constant],
 }

@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use seam_device::KernelId;
 
 use crate::chain::{LOG_ZERO, Left, ROTATION_NONE, Shared, put, rotate};
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{
     CHAIN_LAUNCHES, CHAIN_TABLE, CHAIN_WORDS, FORM_IDENTITY, FORM_SCALAR, LAUNCH_WORDS, STEP_APPLY, STEP_BEGIN,
     STEP_LOAD, STEP_RUN, STEP_SNAPSHOT, STEP_STORE, STEP_TABLE, STEP_WORDS, STEP_ZERO, View,
@@ -61,6 +61,7 @@ pub static MLSTM_CHAIN: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<MlstmParams>(),
+    workgroup: Workgroup::new(1, 0),
     constants: &[],
 };
 

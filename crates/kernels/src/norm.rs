@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::View;
 use crate::twin::{Args, dot, sigmoid, silu};
 
@@ -41,6 +41,7 @@ pub static RMS_NORM: Kernel = Kernel {
     twin: Some(rms_norm),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::read("w"), Binding::write("out")],
     params: size_of::<NormParams>(),
+    workgroup: Workgroup::new(128, 512),
     constants: &[],
 };
 
@@ -61,6 +62,7 @@ pub static GATED_RMS_NORM: Kernel = Kernel {
         Binding::write("out"),
     ],
     params: size_of::<NormParams>(),
+    workgroup: Workgroup::new(128, 512),
     constants: &[Constant { name: "GATE", legal: &[0, 1] }, Constant { name: "GATED_FIRST", legal: &[0, 1] }],
 };
 
@@ -139,6 +141,7 @@ pub static L2_NORM: Kernel = Kernel {
     twin: Some(l2_norm),
     bindings: &[Binding::read("tables"), Binding::write("x")],
     params: size_of::<L2Params>(),
+    workgroup: Workgroup::new(64, 256),
     constants: &[],
 };
 

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use seam_device::KernelId;
 
 use crate::kv_write::rotate;
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{ROW_TABLE, ROW_WORDS, ROWS, View};
 use crate::twin::Args;
 
@@ -34,6 +34,7 @@ pub static ROPE: Kernel = Kernel {
     twin: Some(rope),
     bindings: &[Binding::read("tables"), Binding::write("x")],
     params: size_of::<RopeParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[Constant { name: "INTERLEAVED", legal: &[0, 1] }],
 };
 

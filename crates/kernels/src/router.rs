@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{ROWS, View};
 use crate::twin::{Args, sigmoid};
 
@@ -58,6 +58,7 @@ pub static ROUTER: Kernel = Kernel {
         Binding::write("weight"),
     ],
     params: size_of::<RouterParams>(),
+    workgroup: Workgroup::new(64, 9216),
     constants: &[Constant { name: "MODE", legal: &[MODE_SOFTMAX, MODE_CHOSEN_SOFTMAX, MODE_SIGMOID] }],
 };
 

@@ -3,7 +3,7 @@
 use bytemuck::{Pod, Zeroable};
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::View;
 use crate::twin::Args;
 
@@ -44,6 +44,7 @@ pub static SCAN: Kernel = Kernel {
     twin: Some(scan),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("flags")],
     params: size_of::<ScanParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[Constant { name: "TEST", legal: &[TEST_NON_FINITE, TEST_POSITIVE] }],
 };
 

@@ -4,7 +4,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{ROWS, View};
 use crate::twin::Args;
 
@@ -31,6 +31,7 @@ pub static SKIP: Kernel = Kernel {
     twin: Some(skip),
     bindings: &[Binding::read("tables"), Binding::read("v"), Binding::read("d"), Binding::write("out")],
     params: size_of::<SkipParams>(),
+    workgroup: Workgroup::new(64, 0),
     constants: &[],
 };
 

@@ -69,6 +69,15 @@ pub(crate) fn launch<P: Pod>(
             }
         }
     }
+    if let Some(entry) = seam_kernels::kernel(kernel) {
+        let (needs, has) = (entry.workgroup, (caps.max_invocations, caps.max_workgroup_bytes));
+        if needs.invocations > has.0 || needs.bytes > has.1 {
+            return Err(unsupported(format!(
+                "workgroups of {} invocations with {} bytes of memory, at most {} and {}",
+                needs.invocations, needs.bytes, has.0, has.1
+            )));
+        }
+    }
     if grid.iter().any(|&n| n > caps.max_grid) {
         return Err(unsupported(format!("a grid of {grid:?}, at most {} along an axis", caps.max_grid)));
     }

@@ -76,6 +76,16 @@ impl Shader {
         Ok(())
     }
 
+    /// Invocations and workgroup memory against the manifest entry, whose memory is the most over all constants.
+    pub(crate) fn check_workgroup(&self, kernel: &Kernel) -> Result<(), String> {
+        let invocations: u32 = self.module.entry_points.iter().flat_map(|e| e.workgroup_size).product();
+        let (bytes, listed) = (self.workgroup_bytes(), kernel.workgroup);
+        if invocations == listed.invocations && bytes <= listed.bytes {
+            return Ok(());
+        }
+        Err(format!("workgroups of {invocations} invocations and {bytes} bytes, the manifest has {listed:?}"))
+    }
+
     /// The globals against the manifest entry: numbers, names, access, and the size of the parameter struct.
     pub(crate) fn check_bindings(&self, kernel: &Kernel) -> Result<(), String> {
         let mut bound: BTreeMap<u32, &naga::GlobalVariable> = BTreeMap::new();

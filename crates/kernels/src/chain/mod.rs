@@ -13,7 +13,7 @@ use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use seam_device::KernelId;
 
-use crate::manifest::{Binding, Constant, Kernel};
+use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{CHAIN_LAUNCHES, LAUNCH_WORDS, SHARED_SLABS, View};
 use crate::twin::Args;
 
@@ -101,6 +101,7 @@ pub static CHAIN: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<ChainParams>(),
+    workgroup: Workgroup::new(32, 0),
     constants: CONSTANTS,
 };
 

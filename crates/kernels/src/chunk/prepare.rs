@@ -6,7 +6,7 @@ use seam_device::KernelId;
 use super::numbers::exp;
 use super::{DECAY, KEY, Layout, UPDATE};
 use crate::chain::{ChainParams, DECAY_DIAGONAL, DECAY_NONE, UPDATE_ADD};
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{CHUNK_TABLE, CHUNK_TOKENS, CHUNK_WORDS, CHUNKS, View};
 use crate::twin::{Args, dot};
 
@@ -21,6 +21,7 @@ pub static CHUNK_PREPARE: Kernel = Kernel {
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("qkv"), Binding::read("gates"), Binding::write("work")],
     params: size_of::<ChainParams>(),
+    workgroup: Workgroup::new(256, 1024),
     constants: &[KEY, DECAY, UPDATE],
 };
 

@@ -5,7 +5,7 @@ use seam_device::KernelId;
 use super::numbers::{Matrix, exp, multiply};
 use super::{DECAY, KEY, Layout, ROTATION, UPDATE};
 use crate::chain::{ChainParams, Columns, DECAY_DIAGONAL, DECAY_NONE, LOG_ZERO, Rule, Walk, put, walk_all};
-use crate::manifest::{Binding, Kernel};
+use crate::manifest::{Binding, Kernel, Workgroup};
 use crate::tables::{CHUNK_TOKENS, CHUNKS, View};
 use crate::twin::Args;
 
@@ -30,6 +30,7 @@ pub static CHUNK_CHAIN: Kernel = Kernel {
         Binding::read("shared2"),
     ],
     params: size_of::<ChainParams>(),
+    workgroup: Workgroup::new(32, 0),
     constants: &[KEY, DECAY, UPDATE, ROTATION],
 };
 
