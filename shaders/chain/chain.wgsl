@@ -1,8 +1,8 @@
 // chain: S = e^g·S; u = v, β·v or β(v − Sᵀk); S += k uᵀ (or S = e^g·S + b (aᵀS) + k vᵀ); o = Sᵀq, token by token along the
 // steps of each chain: the recurrent form of every family.
 //
-// Layout    qkv: row r starts at r·row, q [H, K] scaled, then k [H, K], then v [HV, V], then, for a rank-one update,
-//           a and b [H, K]; gates: row r starts at r·gate_row, g [HV] or [HV, K], and β [HV] at `strength`. out
+// Layout    qkv: row r starts at r·row, a multiple of four; q [H, K] scaled, then k [H, K], then v [HV, V], then, for a
+//           rank-one update, from the next multiple of four on a and b [H, K]; gates: row r starts at r·gate_row, g [HV] or [HV, K], and β [HV] at `strength`. out
 //           [rows, HV·V]. States are [HV, K, V]. All f32.
 // Grid      x covers the columns by 32, y = value heads, z = chains of the launch. Columns of a chain with an operator
 //           are S_run | S | transition, of others S_run only; invocations past them leave.
@@ -40,15 +40,6 @@ fn value_of(row: u32, c: Column) -> f32 {
     return qkv_word(row * p.row + 2u * p.heads * K + c.head * p.value + c.col);
 }
 
-// Four words from word `word` of qkv, at any alignment: the quad at or before it, realigned with the next one.
-fn quad(word: u32) -> vec4<f32> {
-    let a = qkv[word / 4u];
-    let shift = word % 4u;
-    let b = qkv[word / 4u + min(shift, 1u)];
-    let two = select(vec4(a.yzw, b.x), vec4(a.zw, b.xy), shift == 2u);
-    return select(a, select(two, vec4(a.w, b.xyz), shift == 3u), shift != 0u);
-}
-
 // What the token at hand has: words of q and k, and of a and b for a rank-one update; the word of its gates; e^g of a
 // scalar decay.
 struct Token {
@@ -71,7 +62,7 @@ fn decay_of_quad(t: Token, i: u32) -> vec4<f32> {
     return vec4(t.decay);
 }
 
-// Rows that start at multiples of four words.
+// Runs one token; returns Sᵀq.
 fn token(t: Token) -> f32 {
     var o = vec4(0.0);
     if (UPDATE == UPDATE_ADD || UPDATE == UPDATE_STRENGTH) {
@@ -110,42 +101,6 @@ fn token(t: Token) -> f32 {
     return total(o);
 }
 
-// The same for rows that do not start at a multiple of four words, which happens only if HV·V is none. The column turns
-// instead of the loops being unrolled.
-fn token_unaligned(t: Token) -> f32 {
-    var seen = vec4(0.0);
-    if (UPDATE == UPDATE_DELTA) {
-        for (var i = 0u; i < not_unrolled(QUADS); i++) {
-            let s = decay_of_quad(t, i) * state[0];
-            state[0] = s;
-            seen += quad(t.k + 4u * i) * s;
-            turn();
-        }
-    }
-    if (UPDATE == UPDATE_RANK_ONE) {
-        for (var i = 0u; i < not_unrolled(QUADS); i++) {
-            seen += quad(t.a + 4u * i) * state[0];
-            turn();
-        }
-    }
-    let u = t.strength * (t.value - select(0.0, total(seen), UPDATE == UPDATE_DELTA));
-    var o = vec4(0.0);
-    for (var i = 0u; i < not_unrolled(QUADS); i++) {
-        var s = state[0];
-        if (UPDATE == UPDATE_DELTA) {
-            s += u * quad(t.k + 4u * i);
-        } else if (UPDATE == UPDATE_RANK_ONE) {
-            s = decay_of_quad(t, i) * s + total(seen) * quad(t.b + 4u * i) + t.value * quad(t.k + 4u * i);
-        } else {
-            s = decay_of_quad(t, i) * s + u * quad(t.k + 4u * i);
-        }
-        state[0] = s;
-        o += quad(t.q + 4u * i) * s;
-        turn();
-    }
-    return total(o);
-}
-
 // Adds the gates of `rows` rows to a column of log-sums.
 fn sum_logs(first: u32, rows: u32, c: Column) {
     for (var row = first; row < first + rows; row++) {
@@ -171,7 +126,7 @@ fn run(first: u32, rows: u32, chunk: u32, c: Column) {
         var t: Token;
         t.q = row * p.row + key_head * K;
         t.k = t.q + p.heads * K;
-        t.a = row * p.row + 2u * p.heads * K + p.value_heads * p.value + key_head * K;
+        t.a = row * p.row + 2u * p.heads * K + (p.value_heads * p.value + 3u) / 4u * 4u + key_head * K;
         t.b = t.a + p.heads * K;
         t.gate = row * p.gate_row + c.head * select(1u, K, DECAY == DECAY_DIAGONAL);
         t.decay = 1.0;
@@ -183,12 +138,7 @@ fn run(first: u32, rows: u32, chunk: u32, c: Column) {
             t.strength = gates[row * p.gate_row + p.strength + c.head];
         }
         t.value = value_of(row, c);
-        var o: f32;
-        if (t.q % 4u == 0u && (UPDATE != UPDATE_RANK_ONE || t.a % 4u == 0u)) {
-            o = token(t);
-        } else {
-            o = token_unaligned(t);
-        }
+        let o = token(t);
         if (c.block == RUNNING) {
             out[(row * p.value_heads + c.head) * p.value + c.col] = o;
         }

@@ -4,7 +4,7 @@
 //   qe_i = q_i e^(b_i), ke_i = k_i e(i, last), a_ij = Σ_d q_id k_jd e(j, i)_d for j <= i, the sums b_last;
 //   u = v, or β v; for a delta update (I + G) U = β V and (I + G) W = β (K e^b), G_ij = β_i Σ_d k_id k_jd e(j, i)_d for j < i.
 //
-// Layout    qkv: row r starts at r·row, q [H, K] normalised and scaled, then k [H, K], then v [HV, V]; gates: row r starts at
+// Layout    qkv: row r starts at r·row, a multiple of four; q [H, K] normalised and scaled, then k [H, K], then v [HV, V]; gates: row r starts at
 //           r·gate_row, g [HV] or [HV, K] (or nothing), and β [HV] at `strength`; work: see chunk_record.wgsl. All f32.
 // Grid      x = chunks, y = value heads.
 // Workgroup memory: G, 1 KiB; one barrier. Private: 16 numbers in registers.
@@ -30,22 +30,8 @@ const DELTA: bool = UPDATE == UPDATE_DELTA;
 // Row i, column j: G_ij for j < i, otherwise 0.
 var<workgroup> solve: array<f32, 256>;
 
-// Four words from word `shift` (1 to 3) of the eight in a and b.
-fn realign(a: vec4<f32>, b: vec4<f32>, shift: u32) -> vec4<f32> {
-    let two = select(vec4(a.yzw, b.x), vec4(a.zw, b.xy), shift == 2u);
-    return select(two, vec4(a.w, b.xyz), shift == 3u);
-}
-
 fn qkv_word(word: u32) -> f32 {
     return qkv[word / 4u][word % 4u];
-}
-
-fn qkv_quad(word: u32) -> vec4<f32> {
-    let a = qkv[word / 4u];
-    if (word % 4u == 0u) {
-        return a;
-    }
-    return realign(a, qkv[word / 4u + 1u], word % 4u);
 }
 
 fn gate_quad(word: u32) -> vec4<f32> {
@@ -81,7 +67,7 @@ fn decayed_product(x: u32, i: u32, j: u32, head: u32) -> f32 {
     let k = query(j, head) + p.heads * K;
     var sum = vec4(0.0);
     for (var quad = 0u; quad < not_unrolled(QUADS); quad++) {
-        var term = qkv_quad(x + 4u * quad) * qkv_quad(k + 4u * quad);
+        var term = qkv[x / 4u + quad] * qkv[k / 4u + quad];
         if (DIAGONAL) {
             var log = vec4(0.0);
             for (var m = j + 1u; m <= i; m++) {

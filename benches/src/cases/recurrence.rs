@@ -173,14 +173,16 @@ fn check(
     let wide = |x: Vec<f32>| x.into_iter().map(f64::from).collect::<Vec<_>>();
     let state = wide(on.state(&run.state));
     let heads = s.value_heads;
-    let per_head = state.len() / heads;
-    let peaks = norms(&state, per_head);
+    let peaks = peaks(family, x)?;
     let end = |hv: usize| &run.state[hv * run.state.len() / heads..(hv + 1) * run.state.len() / heads];
     // Rows of a token's earlier writes have no queries: their outputs are 0.
     let (mut o, mut scales) = (Vec::new(), Vec::new());
     for (t, row) in run.o.chunks_exact(heads * s.value_dim).enumerate() {
-        let scale: Vec<f64> =
-            (0..heads).map(|hv| family.output_scale(x, t, hv, peaks[hv], end(hv)).max(1e-3 * peaks[hv])).collect();
+        let scale = |hv: usize| {
+            let most = 100.0 * (1.0 + frobenius(&row[hv * s.value_dim..][..s.value_dim]));
+            family.output_scale(x, t, hv, peaks[hv], end(hv)).max(1e-3 * peaks[hv]).min(most)
+        };
+        let scale: Vec<f64> = (0..heads).map(scale).collect();
         for write in 0..x.writes {
             let last = write + 1 == x.writes;
             o.extend(row.iter().map(|o| if last { *o } else { 0.0 }));
@@ -194,13 +196,26 @@ fn check(
     if operator {
         let operators = family.operator(x, SEAM as usize..s.tokens)?;
         let own: Vec<f64> = operators.iter().flat_map(|o| wide(on.state(o.state()))).collect();
-        checks.push(groups("S", output(outputs, 2), &own, &norms(&own, per_head), CHAIN_STATE));
+        checks.push(groups("S", output(outputs, 2), &own, &peaks, CHAIN_STATE));
         let (transition, scales) = transitions(on, &operators)?;
         if !transition.is_empty() {
             checks.push(groups("T", output(outputs, 3), &transition, &scales, CHAIN_TRANSITION));
         }
     }
     Ok(checks)
+}
+
+/// The largest norm that each head's state has on the way, looked at after every eighth token.
+fn peaks(family: &dyn Family, x: &Inputs) -> Result<Vec<f64>, BenchError> {
+    let (heads, tokens) = (x.sizes.value_heads, x.sizes.tokens);
+    let mut state = family.zero_state(&x.sizes);
+    let mut peaks = vec![0.0f64; heads];
+    for first in (0..tokens).step_by(8) {
+        state = family.run(&x.slice(first..(first + 8).min(tokens))?, &state)?.state;
+        let own = norms(&state, state.len() / heads);
+        peaks.iter_mut().zip(own).for_each(|(peak, own)| *peak = peak.max(own));
+    }
+    Ok(peaks)
 }
 
 /// The transitions as a slot holds them, and what errors are relative to: matrices a head to `max(1, ‖T‖)`, log-sums one by

@@ -14,7 +14,7 @@ use crate::machine::{Launch, Machine};
 /// Rows of a pass.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
-    /// `[rows, 2·H·K + HV·V]`, then a and b for a rank-one update.
+    /// `[rows, …]`: q, k, v, then a and b for a rank-one update, as the machine's row says.
     pub qkv: Vec<f32>,
     /// `[rows, …]`: g, then beta; one row for a fixed decay.
     pub gates: Vec<f32>,
@@ -54,7 +54,13 @@ impl Rows {
             let q = row(x.q, t, keys).into_iter().map(|q| q * scale);
             let rest = [(x.k, keys), (x.v, values), (x.rank_one[0], keys), (x.rank_one[1], keys)];
             let rest = rest.into_iter().flat_map(|(array, width)| row(array, t, width));
-            self.qkv.extend(q.chain(rest).map(|x| x as f32));
+            let joined: Vec<f32> = q.chain(rest).map(|x| x as f32).collect();
+            let filled = self.qkv.len() + machine.row() as usize;
+            let (first, rank_one) = joined.split_at(2 * keys + values);
+            self.qkv.extend(first);
+            self.qkv.resize(filled - rank_one.len(), 0.0);
+            self.qkv.extend(rank_one);
+            self.qkv.resize(filled, 0.0);
             let fixed = machine.fixed();
             if !fixed || self.gates.is_empty() {
                 let g = row(x.g, if fixed { 0 } else { t }, machine.log_gates() as usize);
@@ -367,8 +373,8 @@ mod tests {
         let mut rows = Rows::default();
         rows.push(&machine(Decay::Scalar, Update::Delta), 0.5, &x);
         assert_eq!(rows.count, 2);
-        assert_eq!(rows.qkv[..10], [0.0, 0.5, 1.0, 1.5, 10.0, 11.0, 12.0, 13.0, 20.0, 21.0]);
-        assert_eq!(rows.qkv[10..], [2.0, 2.5, 3.0, 3.5, 14.0, 15.0, 16.0, 17.0, 22.0, 23.0]);
+        assert_eq!(rows.qkv[..12], [0.0, 0.5, 1.0, 1.5, 10.0, 11.0, 12.0, 13.0, 20.0, 21.0, 0.0, 0.0]);
+        assert_eq!(rows.qkv[12..], [2.0, 2.5, 3.0, 3.5, 14.0, 15.0, 16.0, 17.0, 22.0, 23.0, 0.0, 0.0]);
         assert_eq!(rows.gates, [-1.0, -2.0, 0.1, 0.2, -3.0, -4.0, 0.3, 0.4]);
 
         let mut rows = Rows::default();

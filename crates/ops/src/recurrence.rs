@@ -118,11 +118,13 @@ impl Recurrence {
         matches!(self.update, Update::Strength | Update::Delta)
     }
 
-    /// Elements of a row of q, k and v, and of a and b for a rank-one update: `2·H·K + HV·V (+ 2·H·K)`.
+    /// Elements of a row of q, k and v, `2·H·K + HV·V`, and of a and b for a rank-one update, `2·H·K` more. v is filled up
+    /// to a multiple of four: kernels read q and k four at a time.
     #[must_use]
     pub fn row(&self) -> u32 {
         let keys = 2 * self.heads * self.key;
-        keys + self.out() + if self.update == Update::RankOne { keys } else { 0 }
+        let row = keys + self.out().next_multiple_of(4);
+        row + if self.update == Update::RankOne { keys } else { 0 }
     }
 
     /// Elements of a row of outputs: `HV·V`.

@@ -212,7 +212,7 @@ fn checked_mode_names_what_is_not_finite() {
     let answer = |checked| {
         let runner = RunnerOptions { checked, ..options().runner };
         let mut engine = engine(&cpu(), &sound, &EngineOptions { runner, ..options() });
-        engine.answer(&request(&[11, 40, 9], 320, Mode::Transition, 8, 1), &mut |_| {}).expect("an answer").tokens
+        engine.answer(&request(&[11, 40, 9], 256, Mode::Transition, 8, 1), &mut |_| {}).expect("an answer").tokens
     };
     assert_eq!(answer(true), answer(false));
 }

@@ -76,7 +76,8 @@ fn all_laws(subject: &mut dyn Subject, options: &Options) -> Vec<LawReport> {
     let mut heard = 0;
     let reports = run_laws(subject, options, &mut |_, _| heard += 1);
     assert_eq!(heard, reports.iter().map(|r| r.cases + r.skipped).sum::<usize>());
-    assert_eq!(reports.len(), Law::ALL.len());
+    let family = subject.family();
+    assert_eq!(reports.len(), Law::ALL.iter().filter(|law| law.silent_on(family).is_none()).count());
     reports
 }
 

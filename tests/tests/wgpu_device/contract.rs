@@ -50,7 +50,7 @@ fn every_adapter_is_reported() {
     assert_eq!(report.usable, Ok(()));
     assert_eq!(report.limits.max_binding, best.max_binding);
     assert!(best.max_binding.is_multiple_of(256) && best.max_binding >= 128 << 20, "{}", best.max_binding);
-    assert!(MANIFEST.iter().all(|k| best.kernels.contains(k.id)), "every kernel has WGSL");
+    assert!(MANIFEST.iter().all(|k| best.kernels.contains(k.id) == k.wgsl.is_some()), "what has WGSL");
     let open = |adapter| WgpuDevice::open(&Options { adapter: Some(adapter), ..Options::default() });
     let reason = refused!(open(AdapterChoice::Name("no such card".into())), DeviceError::Unavailable { .. });
     assert!(reason.contains(&best.name), "{reason} names what there is");

@@ -30,7 +30,8 @@ pub struct ChainParams {
     pub value_heads: u32,
     /// V, size of a value head.
     pub value: u32,
-    /// Elements from one row of `qkv` to the next; q starts at 0, k at H·K, v at 2·H·K, then a and b of a rank-one update.
+    /// Elements from one row of `qkv` to the next, a multiple of four; q starts at 0, k at H·K, v at 2·H·K, then, from the next
+    /// multiple of four on, a and b of a rank-one update.
     pub row: u32,
     /// Elements from one row of `gates` to the next; 0 for a fixed decay, whose one row serves every token.
     pub gate_row: u32,

@@ -42,7 +42,7 @@ impl Tokens<'_> {
         let key_head = head / (value_heads / heads);
         let qkv = &self.qkv[row * p.row as usize..];
         let keys = heads * k;
-        let values = 2 * keys + value_heads * v;
+        let values = 2 * keys + (value_heads * v).next_multiple_of(4);
         let extra = |i: usize| match self.rule.update {
             UPDATE_RANK_ONE => &qkv[values + i * keys + key_head * k..][..k],
             _ => &[],
