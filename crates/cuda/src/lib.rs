@@ -34,9 +34,11 @@ mod memory;
 mod nvrtc;
 mod read;
 mod recorder;
+mod resources;
 mod staging;
 mod timeline;
 
 pub use device::{CudaDevice, KernelCache, Options};
 pub use doctor::{GpuReport, Report, report};
 pub use find::LIBRARIES;
+pub use resources::{Compiler, Resources};
