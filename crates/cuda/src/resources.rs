@@ -89,8 +89,8 @@ mod tests {
 
     use super::*;
 
-    /// Registers and bytes of shared memory by `kernel arch NAME=value…`.
-    type Table = BTreeMap<String, [u32; 2]>;
+    /// Registers, bytes of shared memory and bytes of spills by `kernel arch NAME=value…`.
+    type Table = BTreeMap<String, [u32; 3]>;
 
     const ARCHS: [&str; 2] = ["sm_90a", "sm_80"];
 
@@ -107,10 +107,13 @@ mod tests {
         }
     }
 
-    /// Constants to compile with: the first, the middle and the last of each one's legal values.
+    /// Constants to compile with: the first, the middle and the last of each one's legal values, and the usual width of
+    /// a head.
     fn choices(kernel: &Kernel) -> Vec<Vec<u32>> {
         let pick = |at: fn(usize) -> usize| kernel.constants.iter().map(|c| c.legal[at(c.legal.len())]).collect();
         let mut all: Vec<Vec<u32>> = vec![pick(|_| 0), pick(|n| n / 2), pick(|n| n - 1)];
+        let usual = |c: &seam_kernels::Constant| if c.legal.contains(&128) { 128 } else { c.legal[c.legal.len() / 2] };
+        all.push(kernel.constants.iter().map(usual).collect());
         all.sort();
         all.dedup();
         all
@@ -142,8 +145,8 @@ mod tests {
         assert!(!error.is_empty(), "a virtual architecture has no cubin");
     }
 
-    /// Every kernel compiles for Hopper and for Ampere (which is compiled only, never run), spills nothing, keeps to the
-    /// shared memory that the manifest states, and takes no more than the table says.
+    /// Every kernel compiles for Hopper and for Ampere (which is compiled only, never run), fits a block's registers and
+    /// static shared memory, and takes no more than the table says. A spill that the table does not list fails.
     #[test]
     fn kernels_compile_within_the_table() {
         let Some(compiler) = compiler() else { return };
@@ -159,16 +162,13 @@ mod tests {
                     match compiler.resources(kernel, &constants, arch) {
                         Err(why) => wrong.push(format!("{name}: {why}")),
                         Ok(r) => {
-                            if r.spill_bytes > 0 {
-                                wrong.push(format!("{name} spills {} bytes", r.spill_bytes));
-                            }
                             if r.registers * kernel.workgroup.invocations > 65536 {
                                 wrong.push(format!("{name}: {} registers do not fit a block", r.registers));
                             }
                             if r.shared_bytes > 48 << 10 {
                                 wrong.push(format!("{name}: {} bytes of shared memory, limit 48 KiB", r.shared_bytes));
                             }
-                            found.insert(name, [r.registers, r.shared_bytes]);
+                            found.insert(name, [r.registers, r.shared_bytes, r.spill_bytes]);
                         }
                     }
                 }
@@ -176,7 +176,7 @@ mod tests {
         }
         assert!(wrong.is_empty(), "{}", wrong.join("\n"));
         if std::env::var_os("SEAM_WRITE_RESOURCES").is_some() {
-            let rows: Vec<String> = found.iter().map(|(name, [r, s])| format!("  \"{name}\": [{r}, {s}]")).collect();
+            let rows: Vec<String> = found.iter().map(|(name, row)| format!("  \"{name}\": {row:?}")).collect();
             std::fs::write(&file, format!("{{\n{}\n}}\n", rows.join(",\n"))).unwrap();
             return;
         }
@@ -186,14 +186,13 @@ mod tests {
             return;
         }
         let table: Table = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
-        let over = found
-            .iter()
-            .filter(|(name, [registers, shared])| table.get(*name).is_none_or(|[r, s]| registers > r || shared > s));
+        let more = |now: &[u32; 3], was: &[u32; 3]| now.iter().zip(was).any(|(now, was)| now > was);
+        let over = found.iter().filter(|(name, now)| table.get(*name).is_none_or(|was| more(now, was)));
         let over: Vec<String> = over.map(|(name, now)| format!("{name}: {now:?}, was {:?}", table.get(name))).collect();
         let gone: Vec<&String> = table.keys().filter(|name| !found.contains_key(*name)).collect();
         assert!(
             over.is_empty() && gone.is_empty(),
-            "kernels take more [registers, shared bytes] than cuda/resources.json says, or the table is old; if that is \
+            "kernels take more [registers, shared bytes, spilled bytes] than cuda/resources.json says, or the table is old; if that is \
              meant, write it anew with SEAM_WRITE_RESOURCES=1 cargo test --release --workspace kernels_compile\n{}\n{gone:?}",
             over.join("\n")
         );
