@@ -126,7 +126,7 @@ impl CudaDevice {
             KernelCache::Dir(dir) => Some(dir.clone()),
             KernelCache::Off => None,
         };
-        let kernels = Kernels::new(nvrtc, Cache::new(cache), gpu.capability, version);
+        let kernels = Kernels::new(nvrtc, Cache::new(cache), gpu.capability);
         let gpu = Arc::new(Gpu::new(context, name, gpu.pools).map_err(said("opening the GPU"))?);
         Ok(Arc::new(Self(Arc::new(Core {
             id: DeviceId::unique(),

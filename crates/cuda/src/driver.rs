@@ -323,9 +323,9 @@ impl Stream {
         arguments.push(launch.params.as_ptr().cast_mut().cast());
         arguments.extend(launch.addresses.iter().map(|a| std::ptr::from_ref(&a.0).cast_mut().cast()));
         let [x, y, z] = launch.grid;
-        // SAFETY: the driver reads as many arguments as the kernel has, each of the size it has: `Module::load` checked
-        // both where the driver can tell, and a test compiles every kernel against its manifest entry. The caller keeps
-        // the memory behind the addresses until the launch has run.
+        // SAFETY: the driver reads as many arguments as the kernel has, each of the size it has; every source asserts that
+        // both are what the manifest says, and recording checked the launch against the manifest. The caller keeps the
+        // memory behind the addresses until the launch has run.
         unsafe {
             sys::cuLaunchKernel(
                 launch.module.function,
@@ -398,21 +398,6 @@ impl Module {
         // SAFETY: the module was loaded just now and lives as long as the function.
         module.function = unsafe { result::module::get_function(raw, entry) }?;
         Ok(module)
-    }
-
-    /// Sizes in bytes of the kernel's arguments. The driver tells them from CUDA 12.4 on.
-    pub(crate) fn arguments(&self) -> Answer<Vec<usize>> {
-        self.context.enter()?;
-        let mut sizes = Vec::new();
-        loop {
-            let (mut offset, mut size) = (0usize, 0usize);
-            // SAFETY: the function is alive, and the call writes two numbers.
-            match unsafe { sys::cuFuncGetParamInfo(self.function, sizes.len(), &raw mut offset, &raw mut size) } {
-                CUresult::CUDA_SUCCESS => sizes.push(size),
-                CUresult::CUDA_ERROR_INVALID_VALUE => return Ok(sizes),
-                other => return Err(Refusal(other)),
-            }
-        }
     }
 }
 

@@ -6,14 +6,12 @@ use std::sync::{Arc, Mutex};
 use seam_device::DeviceError;
 use seam_kernels::Kernel;
 use seam_kernels::cuda::cuda;
+use seam_kernels::source::SourceError;
 
 use crate::cache::{Cache, key};
 use crate::core::{Gpu, lock};
 use crate::driver::Module;
 use crate::nvrtc::Nvrtc;
-
-/// CUDA from which the driver tells the sizes of a kernel's arguments.
-const TELLS_ARGUMENTS: u32 = 12_040;
 
 /// Options of every compilation for `arch`, such as `sm_90a`. Fast mathematics is left out: it would cost accuracy.
 pub(crate) fn options(arch: &str) -> Vec<String> {
@@ -26,13 +24,30 @@ pub(crate) fn arch((major, minor): (u32, u32)) -> String {
     format!("sm_{major}{minor}{own}")
 }
 
-/// The text of a kernel with its constants.
+/// Behind every source: the entry point must take what the manifest says, since a launch passes bytes blindly.
+const FACE: &str = "
+template <class F> struct seam_face;
+template <class P, class... A> struct seam_face<void (*)(P, A...)> {
+    static constexpr unsigned params = sizeof(P), bindings = sizeof...(A);
+    static constexpr bool pointers = ((sizeof(A) == sizeof(void*)) && ...);
+};
+";
+
+/// The text of a kernel with its constants, and a check of its arguments.
 ///
 /// # Errors
 /// [`DeviceError::Unsupported`] where it has none.
 pub(crate) fn source(device: &str, kernel: &Kernel, constants: &[u32]) -> Result<String, DeviceError> {
-    let source = cuda(kernel, constants);
-    source.map(|s| s.text).map_err(|e| DeviceError::Unsupported { device: device.to_owned(), what: e.to_string() })
+    let unsupported = |e: SourceError| DeviceError::Unsupported { device: device.to_owned(), what: e.to_string() };
+    let mut text = cuda(kernel, constants).map_err(unsupported)?.text;
+    let (name, params, bindings) = (kernel.name, kernel.params, kernel.bindings.len());
+    text.push_str(FACE);
+    text.push_str(&format!(
+        "static_assert(seam_face<decltype(&{name})>::params == {params}, \"the manifest says {params} bytes\");\n\
+         static_assert(seam_face<decltype(&{name})>::bindings == {bindings}, \"the manifest has {bindings} bindings\");\n\
+         static_assert(seam_face<decltype(&{name})>::pointers, \"bindings are pointers\");\n"
+    ));
+    Ok(text)
 }
 
 type Entry = Arc<Mutex<Option<Arc<Module>>>>;
@@ -42,14 +57,12 @@ pub(crate) struct Kernels {
     nvrtc: Nvrtc,
     cache: Cache,
     options: Vec<String>,
-    /// CUDA version of the driver.
-    driver: u32,
     made: Mutex<HashMap<(u16, Vec<u32>), Entry>>,
 }
 
 impl Kernels {
-    pub(crate) fn new(nvrtc: Nvrtc, cache: Cache, capability: (u32, u32), driver: u32) -> Self {
-        Self { nvrtc, cache, options: options(&arch(capability)), driver, made: Mutex::default() }
+    pub(crate) fn new(nvrtc: Nvrtc, cache: Cache, capability: (u32, u32)) -> Self {
+        Self { nvrtc, cache, options: options(&arch(capability)), made: Mutex::default() }
     }
 
     /// `kernel` with the given constants, which are legal.
@@ -88,15 +101,6 @@ impl Kernels {
             }
             Err(refusal) => gpu.done(&format!("load kernel {}", kernel.name), Err(refusal))?,
         };
-        if self.driver >= TELLS_ARGUMENTS {
-            let has = gpu.done("ask for a kernel's arguments", module.arguments())?;
-            let mut wants = vec![kernel.params];
-            wants.resize(kernel.bindings.len() + 1, size_of::<u64>());
-            if has != wants {
-                let reason = format!("the arguments in CUDA have {has:?} bytes, the manifest says {wants:?}");
-                return Err(DeviceError::BadDispatch { kernel: kernel.name.to_owned(), reason });
-            }
-        }
         Ok(module)
     }
 }

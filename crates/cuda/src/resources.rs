@@ -145,6 +145,22 @@ mod tests {
         assert!(!error.is_empty(), "a virtual architecture has no cubin");
     }
 
+    /// An entry point that takes other arguments than the manifest says does not compile.
+    #[test]
+    fn arguments_are_held_against_the_manifest() {
+        let Some(compiler) = compiler() else { return };
+        let kernel = &seam_kernels::elementwise::SWIGLU;
+        let text = source("cuda", kernel, &[]).unwrap();
+        let options = options("sm_90a");
+        assert!(compiler.0.compile(&text, "k.cu", &options).is_ok());
+        let size = format!("::params == {}", kernel.params);
+        for (good, bad) in [(size.as_str(), "::params == 20"), ("::bindings == 3", "::bindings == 4")] {
+            assert!(text.contains(good));
+            let error = compiler.0.compile(&text.replace(good, bad), "k.cu", &options).unwrap_err();
+            assert!(error.contains("the manifest"), "{error}");
+        }
+    }
+
     /// Every kernel compiles for Hopper and for Ampere (which is compiled only, never run), fits a block's registers and
     /// static shared memory, and takes no more than the table says. A spill that the table does not list fails.
     #[test]

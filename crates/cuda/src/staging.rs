@@ -30,15 +30,10 @@ fn total<'a>(pieces: impl Iterator<Item = &'a Pinned>) -> usize {
 }
 
 impl Staging {
-    /// Moves pieces whose event has passed to the free ones. An event that cannot be asked stays where it is.
+    /// Moves pieces whose event has passed to the free ones, up to the first that has not.
     fn reclaim(&mut self) {
-        for _ in 0..self.busy.len() {
-            if let Some((event, piece)) = self.busy.pop_front() {
-                match event.passed() {
-                    Ok(true) => self.free.push(piece),
-                    _ => self.busy.push_back((event, piece)),
-                }
-            }
+        while self.busy.front().is_some_and(|(event, _)| event.passed() == Ok(true)) {
+            self.free.extend(self.busy.pop_front().map(|(_, piece)| piece));
         }
         while total(self.free.iter()) > KEPT {
             self.free.pop();
