@@ -1,5 +1,5 @@
 //! Verifies and times the benches of the registry:
-//! `cargo bench --workspace --bench run -- [--device cpu|wgpu] [--filter SUBSTR] [--scale small|real] [--json] [--list]`.
+//! `cargo bench --workspace --bench run -- [--device cpu|wgpu|cuda] [--filter SUBSTR] [--scale small|real] [--json] [--list]`.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report is what a bench is for")]
 
@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::{Parser, ValueEnum};
 use seam_benches::{BENCHES, Bench, BenchError, Plan, Scale, run};
 use seam_cpu::CpuDevice;
+use seam_cuda::CudaDevice;
 use seam_device::{Device, DeviceError};
 use seam_wgpu::WgpuDevice;
 
@@ -19,6 +20,8 @@ enum DeviceName {
     Cpu,
     /// The best usable adapter, with trusted shaders.
     Wgpu,
+    /// The first usable NVIDIA GPU.
+    Cuda,
 }
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -57,6 +60,7 @@ fn open(device: DeviceName) -> Result<Arc<dyn Device>, DeviceError> {
     Ok(match device {
         DeviceName::Cpu => CpuDevice::open(seam_cpu::Options::default()),
         DeviceName::Wgpu => WgpuDevice::open(&seam_wgpu::Options::default())?,
+        DeviceName::Cuda => CudaDevice::open(&seam_cuda::Options::default())?,
     })
 }
 

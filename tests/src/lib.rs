@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 
 use seam_cpu::CpuDevice;
+use seam_cuda::CudaDevice;
 use seam_device::Device;
 use seam_engine::{Engine, EngineOptions, Request};
 use seam_pic::{Budgets, Mode};
@@ -59,10 +60,28 @@ pub fn wgpu() -> Option<Arc<dyn Device>> {
     .clone()
 }
 
+/// The CUDA device, one for all tests; `None`, with the reason printed, where there is none.
+///
+/// # Panics
+/// If `SEAM_REQUIRE` lists cuda and there is none.
+#[must_use]
+pub fn cuda() -> Option<Arc<dyn Device>> {
+    static CUDA: OnceLock<Option<Arc<dyn Device>>> = OnceLock::new();
+    CUDA.get_or_init(|| match CudaDevice::open(&seam_cuda::Options::default()) {
+        Ok(device) => Some(device as Arc<dyn Device>),
+        Err(error) => {
+            assert!(!required("cuda"), "SEAM_REQUIRE lists cuda: {error}");
+            println!("SKIPPED on cuda: {error}");
+            None
+        }
+    })
+    .clone()
+}
+
 /// Every device of this machine.
 #[must_use]
 pub fn devices() -> Vec<Arc<dyn Device>> {
-    std::iter::once(cpu()).chain(wgpu()).collect()
+    std::iter::once(cpu()).chain(wgpu()).chain(cuda()).collect()
 }
 
 /// Devices of a test of its own, for tests that read counters.
@@ -71,6 +90,11 @@ pub fn own_devices() -> Vec<Arc<dyn Device>> {
     let mut devices: Vec<Arc<dyn Device>> = vec![CpuDevice::open(seam_cpu::Options::default())];
     if wgpu().is_some()
         && let Ok(device) = WgpuDevice::open(&seam_wgpu::Options::default())
+    {
+        devices.push(device);
+    }
+    if cuda().is_some()
+        && let Ok(device) = CudaDevice::open(&seam_cuda::Options::default())
     {
         devices.push(device);
     }

@@ -5,6 +5,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use seam_cuda::CudaDevice;
+pub(crate) use seam_cuda::{GpuReport, Report as CudaReport};
 use seam_device::Device;
 use seam_wgpu::WgpuDevice;
 pub(crate) use seam_wgpu::{AdapterChoice, AdapterReport};
@@ -21,6 +23,8 @@ pub(crate) enum DeviceChoice {
     Cpu,
     /// An adapter; the best usable one if none is named.
     Wgpu(Option<AdapterChoice>),
+    /// An NVIDIA GPU by its number; the first usable one if none is given.
+    Cuda(Option<u32>),
 }
 
 /// A device name that is none.
@@ -29,7 +33,11 @@ pub(crate) struct ParseDeviceError(String);
 
 impl fmt::Display for ParseDeviceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "unknown device {:?}: expected auto, cpu, wgpu, or wgpu: with a number or part of a name", self.0)
+        write!(
+            f,
+            "unknown device {:?}: expected auto, cpu, wgpu, cuda, wgpu: with a number or part of a name, or cuda: with a number",
+            self.0
+        )
     }
 }
 
@@ -43,6 +51,10 @@ impl FromStr for DeviceChoice {
             None if s == "auto" => Ok(Self::Auto),
             None if s == "cpu" => Ok(Self::Cpu),
             None if s == "wgpu" => Ok(Self::Wgpu(None)),
+            None if s == "cuda" => Ok(Self::Cuda(None)),
+            Some(("cuda", which)) => {
+                which.parse().map(|gpu| Self::Cuda(Some(gpu))).map_err(|_| ParseDeviceError(s.to_owned()))
+            }
             Some(("wgpu", which)) if !which.trim().is_empty() => Ok(Self::Wgpu(Some(match which.parse() {
                 Ok(index) => AdapterChoice::Index(index),
                 Err(_) => AdapterChoice::Name(which.to_owned()),
@@ -60,6 +72,8 @@ impl fmt::Display for DeviceChoice {
             Self::Wgpu(None) => f.write_str("wgpu"),
             Self::Wgpu(Some(AdapterChoice::Index(index))) => write!(f, "wgpu:{index}"),
             Self::Wgpu(Some(AdapterChoice::Name(name))) => write!(f, "wgpu:{name}"),
+            Self::Cuda(None) => f.write_str("cuda"),
+            Self::Cuda(Some(gpu)) => write!(f, "cuda:{gpu}"),
         }
     }
 }
@@ -67,9 +81,9 @@ impl fmt::Display for DeviceChoice {
 /// The option every command that computes has.
 #[derive(Clone, Debug, clap::Args)]
 pub(crate) struct DeviceArgs {
-    /// Where to compute: auto, cpu, wgpu, or an adapter such as wgpu:1 (see `seam doctor`).
+    /// Where to compute: auto, cpu, wgpu, cuda, or one of several such as wgpu:1 (see `seam doctor`).
     ///
-    /// auto takes a GPU if there is one, else the processor; never a software driver.
+    /// auto takes an NVIDIA GPU through CUDA if that works, else a GPU if there is one, else the processor; never a software driver.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub(crate) device: DeviceChoice,
 }
@@ -83,6 +97,7 @@ impl DeviceArgs {
         let (device, why) = match &self.device {
             DeviceChoice::Cpu => (cpu(), "as asked".to_owned()),
             DeviceChoice::Wgpu(adapter) => (wgpu(adapter.clone())?, "as asked".to_owned()),
+            DeviceChoice::Cuda(gpu) => (cuda(*gpu)?, "as asked".to_owned()),
             DeviceChoice::Auto => auto(),
         };
         note(&format!("device: {} ({why})", name(&*device)));
@@ -111,6 +126,20 @@ pub(crate) fn wgpu(adapter: Option<AdapterChoice>) -> Result<Arc<dyn Device>> {
     Ok(WgpuDevice::open(&options).context("cannot open the device; `seam doctor` lists what there is")?)
 }
 
+/// An NVIDIA GPU.
+///
+/// # Errors
+/// It is not there, or something that CUDA needs.
+pub(crate) fn cuda(gpu: Option<u32>) -> Result<Arc<dyn Device>> {
+    let options = seam_cuda::Options { gpu, ..seam_cuda::Options::default() };
+    Ok(CudaDevice::open(&options).context("cannot open the device; `seam doctor` lists what there is")?)
+}
+
+/// What CUDA needs, and what was found of it.
+pub(crate) fn cuda_report() -> CudaReport {
+    seam_cuda::report()
+}
+
 /// Every adapter, best first.
 pub(crate) fn adapters() -> Vec<AdapterReport> {
     seam_wgpu::adapters()
@@ -136,6 +165,19 @@ fn pick(adapters: &[AdapterReport]) -> Result<usize, String> {
 }
 
 fn auto() -> (Arc<dyn Device>, String) {
+    let report = cuda_report();
+    let mut missed = String::new();
+    if report.gpus.iter().any(|gpu| gpu.usable.is_ok()) {
+        match cuda(None) {
+            Ok(device) => return (device, "the first usable NVIDIA GPU".to_owned()),
+            Err(error) => missed = format!("; without CUDA: {}", crate::report::causes(&error)),
+        }
+    }
+    let (device, why) = auto_without_cuda();
+    (device, why + &missed)
+}
+
+fn auto_without_cuda() -> (Arc<dyn Device>, String) {
     let adapters = adapters();
     let index = match pick(&adapters) {
         Ok(index) => index,
@@ -174,10 +216,10 @@ mod tests {
 
     #[test]
     fn names_of_devices_round_trip() {
-        for name in ["auto", "cpu", "wgpu", "wgpu:1", "wgpu:llvmpipe"] {
+        for name in ["auto", "cpu", "wgpu", "wgpu:1", "wgpu:llvmpipe", "cuda", "cuda:3"] {
             assert_eq!(name.parse::<DeviceChoice>().unwrap().to_string(), name);
         }
-        for bad in ["", "gpu", "cpu:0", "wgpu:", "CPU", "wgpu: "] {
+        for bad in ["", "gpu", "cpu:0", "wgpu:", "CPU", "wgpu: ", "cuda:", "cuda:x", "cuda:-1"] {
             assert!(bad.parse::<DeviceChoice>().is_err(), "{bad}");
         }
         assert_eq!("wgpu:1".parse(), Ok(DeviceChoice::Wgpu(Some(AdapterChoice::Index(1)))));

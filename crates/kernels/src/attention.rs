@@ -49,6 +49,7 @@ pub static ATTENTION: Kernel = Kernel {
     id: KernelId(12),
     name: "attention",
     wgsl: Some("attention/attention.wgsl"),
+    cuda: Some("attention/attention.cu"),
     twin: Some(twin),
     bindings: &[
         Binding::read("tables"),

@@ -37,6 +37,7 @@ pub static CONV_SILU: Kernel = Kernel {
     id: KernelId(8),
     name: "conv_silu",
     wgsl: Some("conv/conv_silu.wgsl"),
+    cuda: Some("conv/conv_silu.cu"),
     twin: Some(conv_silu),
     bindings: &[
         Binding::read("tables"),
@@ -59,6 +60,7 @@ pub static CONV_TAIL: Kernel = Kernel {
     id: KernelId(9),
     name: "conv_tail",
     wgsl: Some("conv/conv_tail.wgsl"),
+    cuda: Some("conv/conv_tail.cu"),
     twin: Some(conv_tail),
     bindings: &[
         Binding::read("tables"),

@@ -28,6 +28,7 @@ pub static GDN_GATE: Kernel = Kernel {
     id: KernelId(5),
     name: "gdn_gate",
     wgsl: Some("elementwise/gdn_gate.wgsl"),
+    cuda: Some("elementwise/gdn_gate.cu"),
     twin: Some(gdn_gate),
     bindings: &[
         Binding::read("tables"),
@@ -63,6 +64,7 @@ pub static SIGMOID_GATE: Kernel = Kernel {
     id: KernelId(6),
     name: "sigmoid_gate",
     wgsl: Some("elementwise/sigmoid_gate.wgsl"),
+    cuda: Some("elementwise/sigmoid_gate.cu"),
     twin: Some(sigmoid_gate),
     bindings: &[Binding::read("tables"), Binding::read("qg"), Binding::write("x")],
     params: size_of::<ElementParams>(),
@@ -89,6 +91,7 @@ pub static SWIGLU: Kernel = Kernel {
     id: KernelId(7),
     name: "swiglu",
     wgsl: Some("elementwise/swiglu.wgsl"),
+    cuda: Some("elementwise/swiglu.cu"),
     twin: Some(swiglu),
     bindings: &[Binding::read("tables"), Binding::read("up"), Binding::write("x")],
     params: size_of::<ElementParams>(),

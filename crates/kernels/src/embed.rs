@@ -29,6 +29,7 @@ pub static EMBED: Kernel = Kernel {
     id: KernelId(0),
     name: "embed",
     wgsl: Some("embed/embed.wgsl"),
+    cuda: Some("embed/embed.cu"),
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("table"), Binding::write("out")],
     params: size_of::<EmbedParams>(),

@@ -32,6 +32,7 @@ pub static GLA_GATE: Kernel = Kernel {
     id: KernelId(16),
     name: "gla_gate",
     wgsl: Some("gate/gla_gate.wgsl"),
+    cuda: Some("gate/gla_gate.cu"),
     twin: Some(gla_gate),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("out")],
     params: size_of::<GlaGateParams>(),
@@ -73,6 +74,7 @@ pub static KDA_GATE: Kernel = Kernel {
     id: KernelId(17),
     name: "kda_gate",
     wgsl: Some("gate/kda_gate.wgsl"),
+    cuda: Some("gate/kda_gate.cu"),
     twin: Some(kda_gate),
     bindings: &[
         Binding::read("tables"),
@@ -128,6 +130,7 @@ pub static MAMBA_GATE: Kernel = Kernel {
     id: KernelId(18),
     name: "mamba_gate",
     wgsl: Some("gate/mamba_gate.wgsl"),
+    cuda: Some("gate/mamba_gate.cu"),
     twin: Some(mamba_gate),
     bindings: &[
         Binding::read("tables"),

@@ -23,6 +23,7 @@ pub static GATHER_ROWS: Kernel = Kernel {
     id: KernelId(4),
     name: "gather_rows",
     wgsl: Some("gather/gather_rows.wgsl"),
+    cuda: Some("gather/gather_rows.cu"),
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("out")],
     params: size_of::<GatherParams>(),

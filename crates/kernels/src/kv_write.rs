@@ -33,6 +33,7 @@ pub static KV_WRITE: Kernel = Kernel {
     id: KernelId(11),
     name: "kv_write",
     wgsl: Some("kv_write/kv_write.wgsl"),
+    cuda: Some("kv_write/kv_write.cu"),
     twin: Some(twin),
     bindings: &[
         Binding::read("tables"),

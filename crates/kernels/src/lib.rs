@@ -12,6 +12,7 @@ pub mod attention;
 pub mod chain;
 pub mod chunk;
 pub mod conv;
+pub mod cuda;
 pub mod elementwise;
 pub mod embed;
 pub mod gate;

@@ -69,6 +69,8 @@ pub struct Kernel {
     pub name: &'static str,
     /// WGSL path below `shaders/`, with the entry point `main`.
     pub wgsl: Option<&'static str>,
+    /// CUDA C++ path below `cuda/`, with the entry point `name`: the parameter struct by value, then a pointer a binding.
+    pub cuda: Option<&'static str>,
     /// The same stage on the CPU.
     pub twin: Option<fn(&mut Args<'_>)>,
     /// Storage buffers, at `@group(0) @binding(1 + i)`; the parameter struct is the uniform at `@binding(0)`.

@@ -49,6 +49,7 @@ pub static MLSTM_CHAIN: Kernel = Kernel {
     id: KernelId(15),
     name: "mlstm_chain",
     wgsl: None,
+    cuda: None,
     twin: Some(twin),
     bindings: &[
         Binding::read("tables"),

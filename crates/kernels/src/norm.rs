@@ -38,6 +38,7 @@ pub static RMS_NORM: Kernel = Kernel {
     id: KernelId(1),
     name: "rms_norm",
     wgsl: Some("norm/rms_norm.wgsl"),
+    cuda: Some("norm/rms_norm.cu"),
     twin: Some(rms_norm),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::read("w"), Binding::write("out")],
     params: size_of::<NormParams>(),
@@ -53,6 +54,7 @@ pub static GATED_RMS_NORM: Kernel = Kernel {
     id: KernelId(2),
     name: "gated_rms_norm",
     wgsl: Some("norm/gated_rms_norm.wgsl"),
+    cuda: Some("norm/gated_rms_norm.cu"),
     twin: Some(gated_rms_norm),
     bindings: &[
         Binding::read("tables"),
@@ -138,6 +140,7 @@ pub static L2_NORM: Kernel = Kernel {
     id: KernelId(3),
     name: "l2_norm",
     wgsl: Some("norm/l2_norm.wgsl"),
+    cuda: Some("norm/l2_norm.cu"),
     twin: Some(l2_norm),
     bindings: &[Binding::read("tables"), Binding::write("x")],
     params: size_of::<L2Params>(),

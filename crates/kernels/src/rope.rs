@@ -31,6 +31,7 @@ pub static ROPE: Kernel = Kernel {
     id: KernelId(19),
     name: "rope",
     wgsl: Some("rope/rope.wgsl"),
+    cuda: Some("rope/rope.cu"),
     twin: Some(rope),
     bindings: &[Binding::read("tables"), Binding::write("x")],
     params: size_of::<RopeParams>(),

@@ -49,6 +49,7 @@ pub static ROUTER: Kernel = Kernel {
     id: KernelId(20),
     name: "router",
     wgsl: Some("router/router.wgsl"),
+    cuda: Some("router/router.cu"),
     twin: Some(router),
     bindings: &[
         Binding::read("tables"),

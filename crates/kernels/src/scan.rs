@@ -41,6 +41,7 @@ pub static SCAN: Kernel = Kernel {
     id: KernelId(22),
     name: "scan",
     wgsl: Some("scan/scan.wgsl"),
+    cuda: Some("scan/scan.cu"),
     twin: Some(scan),
     bindings: &[Binding::read("tables"), Binding::read("x"), Binding::write("flags")],
     params: size_of::<ScanParams>(),

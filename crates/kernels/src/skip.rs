@@ -28,6 +28,7 @@ pub static SKIP: Kernel = Kernel {
     id: KernelId(21),
     name: "skip",
     wgsl: Some("skip/skip.wgsl"),
+    cuda: Some("skip/skip.cu"),
     twin: Some(skip),
     bindings: &[Binding::read("tables"), Binding::read("v"), Binding::read("d"), Binding::write("out")],
     params: size_of::<SkipParams>(),

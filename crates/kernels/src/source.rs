@@ -1,17 +1,23 @@
-//! WGSL sources: files of `shaders/`, with `#include "path"` and the constants of a kernel in front.
+//! Sources of kernels: files of one tree, with `#include "path"` and the constants of a kernel in front.
+//!
+//! WGSL comes from `shaders/`, CUDA C++ from `cuda/` (see [`crate::cuda`]); both are embedded in the program.
 
 use crate::manifest::Kernel;
 
 macro_rules! files {
-    ($($path:literal),* $(,)?) => {
-        /// Every file below `shaders/`, by its path.
+    ($(#[$doc:meta])* $tree:literal: $($path:literal),* $(,)?) => {
+        $(#[$doc])*
         pub static FILES: &[(&str, &str)] = &[
-            $(($path, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../shaders/", $path)))),*
+            $(($path, include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/../../", $tree, "/", $path)))),*
         ];
     };
 }
 
+pub(crate) use files;
+
 files![
+    /// Every file below `shaders/`, by its path.
+    "shaders":
     "shared/history.wgsl",
     "shared/lane_sum.wgsl",
     "shared/math.wgsl",
@@ -46,9 +52,9 @@ files![
 ];
 
 /// A composed source and where each of its lines came from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Source {
-    /// The WGSL text.
+    /// The text.
     pub text: String,
     /// File and line (from 1) of each line of `text`.
     pub lines: Vec<(&'static str, u32)>,
@@ -63,6 +69,25 @@ impl Source {
             None => format!("line {line}"),
         }
     }
+
+    /// A source that begins with the constants of `kernel`, one line each as `line` writes it, followed by the file
+    /// `path` of `files` with its includes. A file is included once, however often it is named.
+    pub(crate) fn compose(
+        files: &'static [(&'static str, &'static str)],
+        path: &str,
+        kernel: &Kernel,
+        values: &[u32],
+        line: fn(&str, u32) -> String,
+    ) -> Result<Self, SourceError> {
+        let mut out = Self::default();
+        for (constant, value) in kernel.constants.iter().zip(values) {
+            out.text.push_str(&line(constant.name, *value));
+            out.text.push('\n');
+            out.lines.push(("constants", 0));
+        }
+        include(files, path, ("manifest", 0), &mut Vec::new(), &mut out)?;
+        Ok(out)
+    }
 }
 
 /// Why a source could not be composed.
@@ -71,8 +96,11 @@ pub enum SourceError {
     /// The kernel has no WGSL.
     #[error("kernel {0} has no WGSL")]
     NoWgsl(&'static str),
+    /// The kernel has no CUDA C++.
+    #[error("kernel {0} has no CUDA source")]
+    NoCuda(&'static str),
     /// An include names a file that is not embedded.
-    #[error("{file}:{line}: no shader file {path}")]
+    #[error("{file}:{line}: no source file {path}")]
     NoFile {
         /// Including file.
         file: String,
@@ -83,24 +111,23 @@ pub enum SourceError {
     },
 }
 
-/// The WGSL of `kernel` with its constants set to `values`. A file is included once, however often it is named.
+/// The WGSL of `kernel` with its constants set to `values`, as `const` lines.
 ///
 /// # Errors
 /// [`SourceError`].
 pub fn wgsl(kernel: &Kernel, values: &[u32]) -> Result<Source, SourceError> {
     let path = kernel.wgsl.ok_or(SourceError::NoWgsl(kernel.name))?;
-    let mut out = Source { text: String::new(), lines: Vec::new() };
-    for (constant, value) in kernel.constants.iter().zip(values) {
-        out.text.push_str(&format!("const {}: u32 = {value}u;\n", constant.name));
-        out.lines.push(("constants", 0));
-    }
-    let mut seen = Vec::new();
-    include(path, ("manifest", 0), &mut seen, &mut out)?;
-    Ok(out)
+    Source::compose(FILES, path, kernel, values, |name, value| format!("const {name}: u32 = {value}u;"))
 }
 
-fn include(path: &str, from: (&str, u32), seen: &mut Vec<&'static str>, out: &mut Source) -> Result<(), SourceError> {
-    let Some((name, text)) = FILES.iter().find(|(name, _)| *name == path) else {
+fn include(
+    files: &'static [(&'static str, &'static str)],
+    path: &str,
+    from: (&str, u32),
+    seen: &mut Vec<&'static str>,
+    out: &mut Source,
+) -> Result<(), SourceError> {
+    let Some((name, text)) = files.iter().find(|(name, _)| *name == path) else {
         return Err(SourceError::NoFile { file: from.0.to_owned(), line: from.1, path: path.to_owned() });
     };
     if seen.contains(name) {
@@ -110,7 +137,7 @@ fn include(path: &str, from: (&str, u32), seen: &mut Vec<&'static str>, out: &mu
     for (i, line) in text.lines().enumerate() {
         let number = i as u32 + 1;
         match line.trim().strip_prefix("#include \"").and_then(|rest| rest.strip_suffix('"')) {
-            Some(inner) => include(inner, (name, number), seen, out)?,
+            Some(inner) => include(files, inner, (name, number), seen, out)?,
             None => {
                 out.text.push_str(line);
                 out.text.push('\n');

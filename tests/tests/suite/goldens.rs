@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use seam_conformance::model;
 use seam_cpu::CpuDevice;
+use seam_cuda::CudaDevice;
 use seam_device::Device;
 use seam_engine::EngineOptions;
 use seam_tests::{cpu, devices, fixture, required};
@@ -36,6 +37,10 @@ fn split_by_a_small_binding_limit() {
         match WgpuDevice::open(&seam_wgpu::Options { max_binding: Some(limit), ..Default::default() }) {
             Ok(device) => devices.push(device),
             Err(error) => assert!(!required("wgpu"), "SEAM_REQUIRE lists wgpu: {error}"),
+        }
+        match CudaDevice::open(&seam_cuda::Options { max_binding: Some(limit), ..Default::default() }) {
+            Ok(device) => devices.push(device),
+            Err(error) => assert!(!required("cuda"), "SEAM_REQUIRE lists cuda: {error}"),
         }
         for device in devices {
             assert_eq!(device.caps().max_binding, limit);

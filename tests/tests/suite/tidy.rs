@@ -32,7 +32,8 @@ fn all() -> Vec<PathBuf> {
 
 fn sources() -> Vec<(String, String)> {
     let kept = |path: &PathBuf| {
-        path.extension().is_some_and(|e| matches!(e.to_str(), Some("rs" | "wgsl" | "md" | "toml" | "py" | "cu")))
+        path.extension()
+            .is_some_and(|e| matches!(e.to_str(), Some("rs" | "wgsl" | "md" | "toml" | "py" | "cu" | "cuh")))
             || path.ends_with(".ci/run")
     };
     let relative = |path: PathBuf| {
@@ -49,12 +50,13 @@ const MAY: &[(&str, &[&str])] = &[
     ("kernels", &["device"]),
     ("cpu", &["device", "kernels"]),
     ("wgpu", &["device", "kernels"]),
+    ("cuda", &["device", "kernels"]),
     ("ops", &["device", "kernels"]),
     ("model", &["device", "kernels", "ops"]),
     ("pic", &["device", "ops", "model"]),
     ("engine", &["device", "ops", "model", "pic"]),
     ("conformance", &["algebra", "device", "kernels", "ops", "model", "pic", "engine"]),
-    ("cli", &["algebra", "device", "kernels", "cpu", "wgpu", "ops", "model", "pic", "engine", "conformance"]),
+    ("cli", &["algebra", "device", "kernels", "cpu", "wgpu", "cuda", "ops", "model", "pic", "engine", "conformance"]),
 ];
 
 #[test]

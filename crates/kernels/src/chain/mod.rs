@@ -90,6 +90,7 @@ pub static CHAIN: Kernel = Kernel {
     id: KernelId(10),
     name: "chain",
     wgsl: Some("chain/chain.wgsl"),
+    cuda: Some("chain/chain.cu"),
     twin: Some(twin),
     bindings: &[
         Binding::read("tables"),

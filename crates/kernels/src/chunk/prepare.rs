@@ -18,6 +18,7 @@ pub static CHUNK_PREPARE: Kernel = Kernel {
     id: KernelId(23),
     name: "chunk_prepare",
     wgsl: Some("chain/chunk_prepare.wgsl"),
+    cuda: Some("chain/chunk_prepare.cu"),
     twin: Some(twin),
     bindings: &[Binding::read("tables"), Binding::read("qkv"), Binding::read("gates"), Binding::write("work")],
     params: size_of::<ChainParams>(),

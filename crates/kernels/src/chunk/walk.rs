@@ -19,6 +19,7 @@ pub static CHUNK_CHAIN: Kernel = Kernel {
     id: KernelId(24),
     name: "chunk_chain",
     wgsl: Some("chain/chunk_chain.wgsl"),
+    cuda: Some("chain/chunk_chain.cu"),
     twin: Some(twin),
     bindings: &[
         Binding::read("tables"),

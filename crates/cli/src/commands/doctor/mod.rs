@@ -12,7 +12,7 @@ use seam_device::Device;
 use serde::Serialize;
 
 use super::Verdict;
-use crate::device::{self, AdapterChoice, AdapterReport};
+use crate::device::{self, AdapterChoice, AdapterReport, CudaReport, GpuReport};
 use crate::report::{Column, OutputArgs, Progress, Table, bytes, causes, count, heading, verdict};
 use hints::Facts;
 
@@ -75,16 +75,23 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         progress.say(&format!("testing {}", adapter.name));
         devices.push(found(index, adapter));
     }
+    let cuda = device::cuda_report();
+    for gpu in &cuda.gpus {
+        progress.say(&format!("testing {} through CUDA", gpu.name));
+        devices.push(nvidia(&cuda, gpu));
+    }
     drop(progress);
+    let works = |f: &Found| f.works && f.device.starts_with("cuda:");
+    let first_cuda = devices.iter().find(|f| works(f)).map(|f| f.device.clone());
     let gpu = adapters.iter().position(|a| device::is_gpu(a) && a.usable.is_ok());
     let document = Document {
         version: env!("CARGO_PKG_VERSION"),
         os: std::env::consts::OS,
         arch: std::env::consts::ARCH,
         threads: std::thread::available_parallelism().map_or(1, usize::from),
-        auto: gpu.map_or_else(|| "cpu".to_owned(), |index| format!("wgpu:{index}")),
+        auto: first_cuda.unwrap_or_else(|| gpu.map_or_else(|| "cpu".to_owned(), |index| format!("wgpu:{index}"))),
         cache: args.cache.as_deref().map(cache_dir),
-        hints: hints::hints(&Facts::gather(&adapters)),
+        hints: [hints::hints(&Facts::gather(&adapters)), cuda.missing()].concat(),
         devices,
     };
     args.output.emit(&document, || text(&document))?;
@@ -128,6 +135,42 @@ fn found(index: usize, adapter: &AdapterReport) -> Found {
         Err(why) => Found { test: format!("cannot be used: {why}"), ..base },
         Ok(()) => tested(base, device::wgpu(Some(AdapterChoice::Index(index)))),
     }
+}
+
+fn nvidia(report: &CudaReport, gpu: &GpuReport) -> Found {
+    let version = |(major, minor): (u32, u32)| format!("{major}.{minor}");
+    let driver = report.driver.as_ref().map_or_else(|_| "none".to_owned(), |v| version(*v));
+    let nvrtc = match &report.nvrtc {
+        Ok((v, origin)) => format!("NVRTC {} ({origin})", version(*v)),
+        Err(_) => "no NVRTC".to_owned(),
+    };
+    let base = Found {
+        device: format!("cuda:{}", gpu.gpu),
+        name: gpu.name.clone(),
+        driver: format!("CUDA {driver}, {nvrtc}"),
+        kind: "discrete".to_owned(),
+        max_binding: 0,
+        max_workgroup_bytes: 0,
+        max_invocations: 0,
+        subgroup: (32, 32),
+        works: false,
+        test: String::new(),
+        seconds: 0.0,
+    };
+    if let Err(why) = &gpu.usable {
+        return Found { test: format!("cannot be used: {why}"), ..base };
+    }
+    let device = device::cuda(Some(gpu.gpu));
+    let base = match device.as_ref().map(|d| d.caps()) {
+        Ok(caps) => Found {
+            max_binding: caps.max_binding,
+            max_workgroup_bytes: caps.max_workgroup_bytes,
+            max_invocations: caps.max_invocations,
+            ..base
+        },
+        Err(_) => base,
+    };
+    tested(base, device)
 }
 
 fn tested(base: Found, device: Result<Arc<dyn Device>>) -> Found {

@@ -1,0 +1,106 @@
+//! Compiled kernels, one for each kernel and values of its constants, made when first recorded.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use seam_device::DeviceError;
+use seam_kernels::Kernel;
+use seam_kernels::cuda::cuda;
+use seam_kernels::source::SourceError;
+
+use crate::cache::{Cache, key};
+use crate::core::{Gpu, lock};
+use crate::driver::Module;
+use crate::nvrtc::Nvrtc;
+
+/// Options of every compilation for `arch`, such as `sm_90a`. Fast mathematics is left out: it would cost accuracy.
+pub(crate) fn options(arch: &str) -> Vec<String> {
+    vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned(), "-default-device".to_owned()]
+}
+
+/// The architecture of a chip, with the instructions that only this chip has.
+pub(crate) fn arch((major, minor): (u32, u32)) -> String {
+    let own = if major >= 9 { "a" } else { "" };
+    format!("sm_{major}{minor}{own}")
+}
+
+/// Behind every source: the entry point must take what the manifest says, since a launch passes bytes blindly.
+const FACE: &str = "
+template <class F> struct seam_face;
+template <class P, class... A> struct seam_face<void (*)(P, A...)> {
+    static constexpr unsigned params = sizeof(P), bindings = sizeof...(A);
+    static constexpr bool pointers = ((sizeof(A) == sizeof(void*)) && ...);
+};
+";
+
+/// The text of a kernel with its constants, and a check of its arguments.
+///
+/// # Errors
+/// [`DeviceError::Unsupported`] where it has none.
+pub(crate) fn source(device: &str, kernel: &Kernel, constants: &[u32]) -> Result<String, DeviceError> {
+    let unsupported = |e: SourceError| DeviceError::Unsupported { device: device.to_owned(), what: e.to_string() };
+    let mut text = cuda(kernel, constants).map_err(unsupported)?.text;
+    let (name, params, bindings) = (kernel.name, kernel.params, kernel.bindings.len());
+    text.push_str(FACE);
+    text.push_str(&format!(
+        "static_assert(seam_face<decltype(&{name})>::params == {params}, \"the manifest says {params} bytes\");\n\
+         static_assert(seam_face<decltype(&{name})>::bindings == {bindings}, \"the manifest has {bindings} bindings\");\n\
+         static_assert(seam_face<decltype(&{name})>::pointers, \"bindings are pointers\");\n"
+    ));
+    Ok(text)
+}
+
+type Entry = Arc<Mutex<Option<Arc<Module>>>>;
+
+/// The compiler with what it has made.
+pub(crate) struct Kernels {
+    nvrtc: Nvrtc,
+    cache: Cache,
+    options: Vec<String>,
+    made: Mutex<HashMap<(u16, Vec<u32>), Entry>>,
+}
+
+impl Kernels {
+    pub(crate) fn new(nvrtc: Nvrtc, cache: Cache, capability: (u32, u32)) -> Self {
+        Self { nvrtc, cache, options: options(&arch(capability)), made: Mutex::default() }
+    }
+
+    /// `kernel` with the given constants, which are legal.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unsupported`] without a CUDA source, or what compiler and driver say.
+    pub(crate) fn get(&self, gpu: &Gpu, kernel: &Kernel, constants: &[u32]) -> Result<Arc<Module>, DeviceError> {
+        let entry = Arc::clone(lock(&self.made).entry((kernel.id.0, constants.to_vec())).or_default());
+        // One thread compiles a kernel, others that want the same wait; different kernels compile side by side.
+        let mut made = lock(&entry);
+        if let Some(module) = &*made {
+            return Ok(Arc::clone(module));
+        }
+        let module = Arc::new(self.make(gpu, kernel, constants)?);
+        *made = Some(Arc::clone(&module));
+        Ok(module)
+    }
+
+    fn make(&self, gpu: &Gpu, kernel: &Kernel, constants: &[u32]) -> Result<Module, DeviceError> {
+        let text = source(&gpu.name, kernel, constants)?;
+        let key = key(&text, &self.options, self.nvrtc.version);
+        let compile = || {
+            let compiled = self.nvrtc.compile(&text, &format!("{}.cu", kernel.name), &self.options);
+            compiled
+                .map(|c| c.cubin)
+                .map_err(|log| gpu.backend("compile", format!("kernel {} {constants:?}: {log}", kernel.name)))
+        };
+        let cubin = self.cache.get_or(&key, compile)?;
+        let module = match Module::load(&gpu.context, &cubin, kernel.name) {
+            Ok(module) => module,
+            // A file that is whole but was made elsewhere: compile it here.
+            Err(refusal) if !refusal.fatal() && !refusal.out_of_memory() => {
+                let cubin = compile()?;
+                self.cache.put(&key, &cubin);
+                gpu.done(&format!("load kernel {}", kernel.name), Module::load(&gpu.context, &cubin, kernel.name))?
+            }
+            Err(refusal) => gpu.done(&format!("load kernel {}", kernel.name), Err(refusal))?,
+        };
+        Ok(module)
+    }
+}

@@ -1,0 +1,144 @@
+//! Recording: checks every command, compiles its kernel, and resolves addresses.
+
+use std::sync::Arc;
+
+use seam_device::{
+    Access, Buffer, BufferRange, BufferUse, CommandList, Copy, DType, DeviceError, DeviceId, Dispatch, Gemm, Recorder,
+    check_dispatch, check_gemm,
+};
+use seam_kernels::gemm::{GEMM, GEMM_FEW, GemmParams};
+use seam_kernels::{Kernel, validate};
+
+use crate::core::Core;
+use crate::driver::Launch;
+use crate::list::{List, Step};
+use crate::memory::memory;
+
+/// Rows up to which a product runs in the kernel for few rows.
+const FEW_ROWS: u32 = 8;
+
+pub(crate) struct CudaRecorder {
+    core: Arc<Core>,
+    steps: Vec<Step>,
+    buffers: Vec<Buffer>,
+    dispatches: u64,
+    copied: u64,
+}
+
+impl CudaRecorder {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, steps: Vec::new(), buffers: Vec::new(), dispatches: 0, copied: 0 }
+    }
+
+    fn device(&self) -> (DeviceId, &str) {
+        (self.core.id, &self.core.gpu.name)
+    }
+
+    fn launch(
+        &mut self,
+        kernel: &'static Kernel,
+        constants: &[u32],
+        params: &[u8],
+        bindings: &[BufferRange],
+        grid: [u32; 3],
+    ) -> Result<(), DeviceError> {
+        let bad = |reason: String| DeviceError::BadDispatch { kernel: kernel.name.to_owned(), reason };
+        let limit = self.core.caps.max_grid;
+        if grid.iter().any(|&n| n > limit) {
+            return Err(bad(format!("grid {grid:?}, the device takes {limit} workgroups along an axis")));
+        }
+        if let Some(range) = bindings.iter().find(|r| r.buffer.usage() == BufferUse::Readback) {
+            return Err(bad(format!("readback buffer {} cannot be bound", range.buffer.label())));
+        }
+        let address = |r: &BufferRange| Ok(memory(&self.core, &r.buffer)?.address().offset(r.offset));
+        let addresses = bindings.iter().map(address).collect::<Result<Vec<_>, DeviceError>>()?;
+        let module = self.core.kernels.get(&self.core.gpu, kernel, constants)?;
+        let mut words = vec![0u64; params.len().div_ceil(size_of::<u64>())];
+        bytemuck::cast_slice_mut::<u64, u8>(&mut words)[..params.len()].copy_from_slice(params);
+        let threads = kernel.workgroup.invocations;
+        self.steps.push(Step::Launch(Launch { module, params: words, addresses, grid, threads }));
+        self.buffers.extend(bindings.iter().map(|r| r.buffer.clone()));
+        self.dispatches += 1;
+        Ok(())
+    }
+}
+
+impl Recorder for CudaRecorder {
+    fn dispatch(&mut self, dispatch: Dispatch) -> Result<(), DeviceError> {
+        let kernel = validate(&dispatch)?;
+        let bindings: Vec<(Access, &BufferRange)> =
+            kernel.bindings.iter().map(|b| b.access).zip(&dispatch.bindings).collect();
+        check_dispatch(self.device(), self.core.caps.max_binding, kernel.name, &bindings)?;
+        self.launch(kernel, &dispatch.constants, &dispatch.params, &dispatch.bindings, dispatch.grid)
+    }
+
+    fn gemm(&mut self, gemm: Gemm) -> Result<(), DeviceError> {
+        if !self.core.caps.gemm.weights.contains(&gemm.weight) {
+            return Err(DeviceError::Unsupported {
+                device: self.core.gpu.name.clone(),
+                what: format!("a product with weights of {}", gemm.weight),
+            });
+        }
+        check_gemm(self.device(), self.core.caps.max_binding, &gemm)?;
+        let Gemm { m, n, .. } = gemm;
+        let few = m <= FEW_ROWS && n.div_ceil(8) <= self.core.caps.max_grid;
+        let (kernel, grid) = if few {
+            (&GEMM_FEW, [n.div_ceil(8), m.div_ceil(8), 1])
+        } else {
+            (&GEMM, [n.div_ceil(32), m.div_ceil(32), 1])
+        };
+        // Without a count the kernel does not read its tables; A stands in for them.
+        let (tables, count) = gemm.rows.unwrap_or_else(|| (gemm.a.clone(), u32::MAX));
+        let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, pad: 0 };
+        let constants = [u32::from(gemm.weight == DType::BF16), u32::from(gemm.accumulate)];
+        let bindings = [tables, gemm.a, gemm.w, gemm.c];
+        self.launch(kernel, &constants, bytemuck::bytes_of(&params), &bindings, grid)
+    }
+
+    fn copy(&mut self, src: &BufferRange, dst: &BufferRange) -> Result<(), DeviceError> {
+        let copy = Copy { src: src.clone(), dst: dst.clone() };
+        copy.check(self.device())?;
+        if src.buffer.usage() == BufferUse::Readback {
+            return Err(DeviceError::BadDispatch {
+                kernel: "copy".to_owned(),
+                reason: format!("readback buffer {} cannot be copied from", src.buffer.label()),
+            });
+        }
+        if src.len > 0 {
+            let from = memory(&self.core, &src.buffer)?.address().offset(src.offset);
+            let to = memory(&self.core, &dst.buffer)?.address().offset(dst.offset);
+            self.steps.push(Step::Copy { from, to, bytes: src.len });
+            self.buffers.extend([src.buffer.clone(), dst.buffer.clone()]);
+            self.copied += src.len;
+        }
+        Ok(())
+    }
+
+    fn zero(&mut self, dst: &BufferRange) -> Result<(), DeviceError> {
+        let memory = memory(&self.core, &dst.buffer)?;
+        dst.buffer.range(dst.offset, dst.len)?;
+        let label = dst.buffer.label();
+        if dst.buffer.usage() == BufferUse::Constant {
+            return Err(DeviceError::ReadOnly { label: label.to_owned() });
+        }
+        for offset in [dst.offset, dst.len] {
+            if !offset.is_multiple_of(4) {
+                return Err(DeviceError::Misaligned { label: label.to_owned(), offset, align: 4 });
+            }
+        }
+        if dst.len > 0 {
+            self.steps.push(Step::Zero { at: memory.address().offset(dst.offset), bytes: dst.len });
+            self.buffers.push(dst.buffer.clone());
+        }
+        Ok(())
+    }
+
+    fn finish(self: Box<Self>) -> Result<CommandList, DeviceError> {
+        let Self { core, steps, mut buffers, dispatches, copied } = *self;
+        core.gpu.alive()?;
+        buffers.sort_by_key(Buffer::address);
+        buffers.dedup_by_key(|b| b.address());
+        let list = List { steps, _buffers: buffers, dispatches, copied };
+        Ok(CommandList::new(core.id, dispatches as usize, Box::new(Arc::new(list))))
+    }
+}

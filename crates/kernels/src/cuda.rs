@@ -1,0 +1,88 @@
+//! CUDA C++ sources: files of `cuda/`, composed as the WGSL is, with constants as `#define` lines.
+//!
+//! A kernel is `extern "C" __global__ void name(Params p, ...)`: its parameter struct by value, then one plain device
+//! pointer a binding in the order of the manifest. It runs in blocks of `workgroup.invocations` threads along x, with
+//! the dispatch's grid. No source names a toolkit header, so NVRTC alone compiles all of them.
+
+use crate::manifest::Kernel;
+use crate::source::{Source, SourceError, files};
+
+files![
+    /// Every file below `cuda/` that is CUDA C++, by its path.
+    "cuda":
+    "shared/history.cuh",
+    "shared/lane_sum.cuh",
+    "shared/math.cuh",
+    "shared/tables.cuh",
+    "attention/attention.cu",
+    "chain/chain.cu",
+    "chain/chunk_chain.cu",
+    "chain/chunk_prepare.cu",
+    "chain/chunk_record.cuh",
+    "chain/params.cuh",
+    "chain/steps.cuh",
+    "conv/conv_silu.cu",
+    "conv/conv_tail.cu",
+    "elementwise/gdn_gate.cu",
+    "elementwise/sigmoid_gate.cu",
+    "elementwise/swiglu.cu",
+    "embed/embed.cu",
+    "gate/gla_gate.cu",
+    "gate/kda_gate.cu",
+    "gate/mamba_gate.cu",
+    "gather/gather_rows.cu",
+    "gemm/gemm.cu",
+    "gemm/gemm_few.cu",
+    "kv_write/kv_write.cu",
+    "norm/gated_rms_norm.cu",
+    "norm/l2_norm.cu",
+    "norm/rms_norm.cu",
+    "rope/rope.cu",
+    "router/router.cu",
+    "scan/scan.cu",
+    "skip/skip.cu",
+];
+
+/// The CUDA C++ of `kernel` with its constants set to `values`.
+///
+/// # Errors
+/// [`SourceError`].
+pub fn cuda(kernel: &Kernel, values: &[u32]) -> Result<Source, SourceError> {
+    let path = kernel.cuda.ok_or(SourceError::NoCuda(kernel.name))?;
+    Source::compose(FILES, path, kernel, values, |name, value| format!("#define {name} {value}u"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manifest::MANIFEST;
+
+    /// Every kernel with a CUDA path composes; constants stand in front, and no file comes in twice.
+    #[test]
+    fn every_kernel_composes() {
+        for kernel in MANIFEST.iter().filter(|k| k.cuda.is_some()) {
+            let values: Vec<u32> = kernel.constants.iter().map(|c| c.legal[c.legal.len() - 1]).collect();
+            let source = cuda(kernel, &values).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+            let lines: Vec<&str> = source.text.lines().collect();
+            assert_eq!(lines.len(), source.lines.len(), "{}", kernel.name);
+            for (i, (constant, value)) in kernel.constants.iter().zip(&values).enumerate() {
+                assert_eq!(lines[i], format!("#define {} {value}u", constant.name));
+            }
+            assert!(!source.text.contains("#include"), "{}: an include is left", kernel.name);
+            let entry = format!(" {}(", kernel.name);
+            let entries = lines.iter().filter(|l| l.contains("__global__") && l.contains(&entry)).count();
+            assert_eq!(entries, 1, "{}: its entry point stands once, on one line with __global__", kernel.name);
+            let mut seen = std::collections::HashSet::new();
+            for place in source.lines.iter().filter(|(file, _)| *file != "constants") {
+                assert!(seen.insert(place), "{}: {place:?} stands twice", kernel.name);
+            }
+            assert_eq!(source.origin(lines.len() as u32 + 1), format!("line {}", lines.len() + 1));
+        }
+    }
+
+    #[test]
+    fn a_kernel_without_cuda_says_so() {
+        let none = MANIFEST.iter().find(|k| k.cuda.is_none()).expect("a kernel of the cpu alone");
+        assert_eq!(cuda(none, &[]), Err(SourceError::NoCuda(none.name)));
+    }
+}
