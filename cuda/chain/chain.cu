@@ -1,8 +1,8 @@
 // chain: S = e^g·S; u = v, β·v or β(v − Sᵀk); S += k uᵀ (or S = e^g·S + b (aᵀS) + k vᵀ); o = Sᵀq, token by token along the
 // steps of each chain: the recurrent form of every family.
 //
-// Layout    qkv: row r starts at r·row, q [H, K] scaled, then k [H, K], then v [HV, V], then, for a rank-one update,
-//           a and b [H, K]; gates: row r starts at r·gate_row, g [HV] or [HV, K], and β [HV] at `strength`. out
+// Layout    qkv: row r starts at r·row, a multiple of four; q [H, K] scaled, then k [H, K], then v [HV, V], then, for a
+//           rank-one update, from the next multiple of four on a and b [H, K]; gates: row r starts at r·gate_row, g [HV] or [HV, K], and β [HV] at `strength`. out
 //           [rows, HV·V]. States are [HV, K, V]. All f32.
 // Grid      x covers the columns by 32, y = value heads, z = chains of the launch. Columns of a chain with an operator
 //           are S_run | S | transition, of others S_run only; threads past them leave.
@@ -49,8 +49,7 @@ struct Rows {
         return times(make_float4(expf(g.x), expf(g.y), expf(g.z), expf(g.w)), state[i]);
     }
 
-    // One token, o = Sᵀq. ALIGNED: its rows start at multiples of four words.
-    template <bool ALIGNED>
+    // One token, o = Sᵀq.
     __device__ __forceinline__ float token(State& state, const Token& t) const {
         float4 o = all(0.0f);
         float4 seen = all(0.0f);
@@ -58,32 +57,32 @@ struct Rows {
 #pragma unroll
             for (u32 i = 0u; i < QUADS; i++) {
                 state[i] = decayed(state, t, i);
-                seen = fused(quad<ALIGNED>(qkv, t.k + 4u * i), state[i], seen);
+                seen = fused(quad<true>(qkv, t.k + 4u * i), state[i], seen);
             }
             const float u = t.strength * (t.value - total(seen));
 #pragma unroll
             for (u32 i = 0u; i < QUADS; i++) {
-                state[i] = fused(u, quad<ALIGNED>(qkv, t.k + 4u * i), state[i]);
-                o = fused(quad<ALIGNED>(qkv, t.q + 4u * i), state[i], o);
+                state[i] = fused(u, quad<true>(qkv, t.k + 4u * i), state[i]);
+                o = fused(quad<true>(qkv, t.q + 4u * i), state[i], o);
             }
         } else if (UPDATE == UPDATE_RANK_ONE) {
 #pragma unroll
             for (u32 i = 0u; i < QUADS; i++) {
-                seen = fused(quad<ALIGNED>(qkv, t.a + 4u * i), state[i], seen);
+                seen = fused(quad<true>(qkv, t.a + 4u * i), state[i], seen);
             }
             const float u = total(seen);
 #pragma unroll
             for (u32 i = 0u; i < QUADS; i++) {
-                const float4 s = fused(u, quad<ALIGNED>(qkv, t.b + 4u * i), decayed(state, t, i));
-                state[i] = fused(t.value, quad<ALIGNED>(qkv, t.k + 4u * i), s);
-                o = fused(quad<ALIGNED>(qkv, t.q + 4u * i), state[i], o);
+                const float4 s = fused(u, quad<true>(qkv, t.b + 4u * i), decayed(state, t, i));
+                state[i] = fused(t.value, quad<true>(qkv, t.k + 4u * i), s);
+                o = fused(quad<true>(qkv, t.q + 4u * i), state[i], o);
             }
         } else {
             const float u = t.strength * t.value;
 #pragma unroll
             for (u32 i = 0u; i < QUADS; i++) {
-                state[i] = fused(u, quad<ALIGNED>(qkv, t.k + 4u * i), decayed(state, t, i));
-                o = fused(quad<ALIGNED>(qkv, t.q + 4u * i), state[i], o);
+                state[i] = fused(u, quad<true>(qkv, t.k + 4u * i), decayed(state, t, i));
+                o = fused(quad<true>(qkv, t.q + 4u * i), state[i], o);
             }
         }
         return total(o);
@@ -117,7 +116,7 @@ struct Rows {
             Token t;
             t.q = row * p.row + key_head * K;
             t.k = t.q + p.heads * K;
-            t.a = row * p.row + values + p.value_heads * p.value + key_head * K;
+            t.a = row * p.row + values + (p.value_heads * p.value + 3u) / 4u * 4u + key_head * K;
             t.b = t.a + p.heads * K;
             t.gate = row * p.gate_row + c.head * (DECAY == DECAY_DIAGONAL ? K : 1u);
             t.decay = DECAY == DECAY_SCALAR ? expf(gates[t.gate]) : 1.0f;
@@ -127,12 +126,7 @@ struct Rows {
             }
             // T is written nothing.
             t.value = c.block == TRANSITION ? 0.0f : qkv[row * p.row + values + c.head * p.value + c.col];
-            float o;
-            if (t.q % 4u == 0u && (UPDATE != UPDATE_RANK_ONE || t.a % 4u == 0u)) {
-                o = token<true>(state, t);
-            } else {
-                o = token<false>(state, t);
-            }
+            const float o = token(state, t);
             if (c.block == RUNNING) {
                 out[(row * p.value_heads + c.head) * p.value + c.col] = o;
             }
