@@ -81,6 +81,43 @@ mod tests {
     }
 
     #[test]
+    fn every_file_is_used_and_opens_with_a_comment() {
+        let mut used = std::collections::HashSet::new();
+        for kernel in MANIFEST.iter().filter(|k| k.cuda.is_some()) {
+            let values: Vec<u32> = kernel.constants.iter().map(|c| c.legal[0]).collect();
+            let source = cuda(kernel, &values).unwrap_or_else(|e| panic!("{}: {e}", kernel.name));
+            used.extend(source.lines.iter().map(|(file, _)| *file));
+        }
+        for (file, text) in FILES {
+            assert!(used.contains(file), "no kernel uses {file}");
+            assert!(text.starts_with("// "), "{file} does not open with a comment");
+        }
+    }
+
+    /// Numbers called `NAME` on lines that begin with `prefix`.
+    fn numbers<'a>(text: &'a str, prefix: &str) -> std::collections::BTreeMap<&'a str, u32> {
+        text.lines()
+            .filter_map(|line| {
+                let (left, value) = line.strip_prefix(prefix)?.split_once(" = ")?;
+                let name = left.split(':').next()?.trim();
+                Some((name, value.trim_end_matches([';', 'u']).parse().ok()?))
+            })
+            .collect()
+    }
+
+    #[test]
+    fn table_constants_are_those_of_this_crate() {
+        let rust = numbers(include_str!("tables.rs"), "pub const ");
+        let tables = FILES.iter().find(|(file, _)| *file == "shared/tables.cuh").map(|(_, text)| *text);
+        let cuda = numbers(tables.expect("shared/tables.cuh"), "constexpr u32 ");
+        assert!(rust.len() > 30 && rust["STEP_TABLE"] == 15, "the constants were not found: {rust:?}");
+        for (name, value) in &cuda {
+            assert_eq!(rust.get(name), Some(value), "{name}");
+        }
+        assert!(cuda.len() > 30, "the constants were not found: {cuda:?}");
+    }
+
+    #[test]
     fn a_kernel_without_cuda_says_so() {
         let none = MANIFEST.iter().find(|k| k.cuda.is_none()).expect("a kernel of the cpu alone");
         assert_eq!(cuda(none, &[]), Err(SourceError::NoCuda(none.name)));

@@ -9,6 +9,7 @@ mod cli;
 mod conformance;
 mod contract;
 mod goldens;
+mod lanes;
 mod operations;
 mod quality;
 mod recurrences;
