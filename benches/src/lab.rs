@@ -10,9 +10,6 @@ use seam_ops::{OpError, Operation, PassBuilder, PassTables, RunSpec, Tensor, Wei
 use crate::case::{Case, Cost, Reference, Sample, Work};
 use crate::error::BenchError;
 
-/// Rows up to which devices take the kernel for few rows.
-const FEW_ROWS: u32 = 8;
-
 /// Builds the list of a case, and remembers what it writes.
 pub(crate) struct Lab {
     device: Arc<dyn Device>,
@@ -151,7 +148,7 @@ impl Lab {
 fn kernel(command: &Command) -> Option<&'static str> {
     match command {
         Command::Dispatch(dispatch) => seam_kernels::kernel(dispatch.kernel).map(|k| k.name),
-        Command::Gemm(gemm) if gemm.m <= FEW_ROWS => Some(seam_kernels::gemm::GEMM_FEW.name),
+        Command::Gemm(gemm) if gemm.m <= seam_kernels::gemm::FEW_ROWS => Some(seam_kernels::gemm::GEMM_FEW.name),
         Command::Gemm(_) => Some(seam_kernels::gemm::GEMM.name),
         Command::Copy(_) | Command::Zero(_) => None,
     }

@@ -134,7 +134,7 @@ struct Rows {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32) chain(
+extern "C" __global__ void __launch_bounds__(32, 1) chain(
     Params p, const u32* __restrict__ tables, const float* __restrict__ qkv, const float* __restrict__ gates, float* out,
     float* private_slab, const float* __restrict__ shared0, const float* __restrict__ shared1,
     const float* __restrict__ shared2) {

@@ -113,7 +113,7 @@ struct Rows {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32) chunk_chain(
+extern "C" __global__ void __launch_bounds__(32, 1) chunk_chain(
     Params p, const u32* __restrict__ tables, const float* __restrict__ work, float* out, float* private_slab,
     const float* __restrict__ shared0, const float* __restrict__ shared1, const float* __restrict__ shared2) {
     const Memory memory = {tables, private_slab, shared0, shared1, shared2};

@@ -90,9 +90,10 @@ __device__ __forceinline__ void load(State& state, const float* slab, u32 at, co
         state[0] = make_float4(slab[at], 0.0f, 0.0f, 0.0f);
         return;
     }
+    const u32 width = opaque(c.width);
 #pragma unroll
     for (u32 i = 0u; i < QUADS; i++) {
-        state[i] = strided(slab, at + 4u * i * c.width, c.width);
+        state[i] = strided(slab, at + 4u * i * width, width);
     }
 }
 
@@ -101,13 +102,14 @@ __device__ __forceinline__ void store(const State& state, float* slab, u32 at, c
         slab[at] = state[0].x;
         return;
     }
+    const u32 width = opaque(c.width);
 #pragma unroll
     for (u32 i = 0u; i < QUADS; i++) {
-        const u32 w = at + 4u * i * c.width;
+        const u32 w = at + 4u * i * width;
         slab[w] = state[i].x;
-        slab[w + c.width] = state[i].y;
-        slab[w + 2u * c.width] = state[i].z;
-        slab[w + 3u * c.width] = state[i].w;
+        slab[w + width] = state[i].y;
+        slab[w + 2u * width] = state[i].z;
+        slab[w + 3u * width] = state[i].w;
     }
 }
 
@@ -230,9 +232,10 @@ __device__ __forceinline__ void rotate(
 
 // Adds a column of S whose elements are `width` words apart.
 __device__ __forceinline__ void add(State& state, const float* __restrict__ slab, u32 at, u32 width) {
+    const u32 step = opaque(width);
 #pragma unroll
     for (u32 i = 0u; i < QUADS; i++) {
-        state[i] = plus(state[i], strided(slab, at + 4u * i * width, width));
+        state[i] = plus(state[i], strided(slab, at + 4u * i * step, step));
     }
 }
 

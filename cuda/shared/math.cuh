@@ -68,6 +68,13 @@ __device__ __forceinline__ float4 strided(const float* __restrict__ words, u32 a
     return make_float4(words[at], words[at + stride], words[at + 2u * stride], words[at + 3u * stride]);
 }
 
+// `x`, which the compiler may know nothing of: what depends on it is computed where it is used. Products of it that are
+// computed ahead of a loop would take the registers of the state.
+__device__ __forceinline__ u32 opaque(u32 x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
 // The four floats from word `at` on: in one load where the place allows it.
 template <bool ALIGNED>
 __device__ __forceinline__ float4 quad(const float* __restrict__ words, u32 at) {

@@ -154,18 +154,7 @@ impl Device for CpuDevice {
 
     fn write(&self, range: &BufferRange, bytes: &[u8]) -> Result<(), DeviceError> {
         self.own(&range.buffer)?;
-        range.buffer.range(range.offset, range.len)?;
-        if range.buffer.usage() == BufferUse::Constant {
-            return Err(DeviceError::ReadOnly { label: range.buffer.label().to_owned() });
-        }
-        if bytes.len() as u64 > range.len || !range.offset.is_multiple_of(4) || !bytes.len().is_multiple_of(4) {
-            return Err(DeviceError::OutOfRange {
-                label: range.buffer.label().to_owned(),
-                offset: range.offset,
-                len: bytes.len() as u64,
-                size: range.len,
-            });
-        }
+        range.check_write(bytes.len() as u64)?;
         let mut words = write(&range.buffer)?;
         let target: &mut [u8] = bytemuck::cast_slice_mut(&mut words);
         target[range.offset as usize..][..bytes.len()].copy_from_slice(bytes);

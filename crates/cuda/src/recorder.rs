@@ -3,19 +3,15 @@
 use std::sync::Arc;
 
 use seam_device::{
-    Access, Buffer, BufferRange, BufferUse, CommandList, Copy, DType, DeviceError, DeviceId, Dispatch, Gemm, Recorder,
+    Access, Buffer, BufferRange, BufferUse, CommandList, Copy, DeviceError, DeviceId, Dispatch, Gemm, Recorder,
     check_dispatch, check_gemm,
 };
-use seam_kernels::gemm::{GEMM, GEMM_FEW, GemmParams};
-use seam_kernels::{Kernel, validate};
+use seam_kernels::{Kernel, gemm, validate};
 
 use crate::core::Core;
 use crate::driver::Launch;
 use crate::list::{List, Step};
 use crate::memory::memory;
-
-/// Rows up to which a product runs in the kernel for few rows.
-const FEW_ROWS: u32 = 8;
 
 pub(crate) struct CudaRecorder {
     core: Arc<Core>,
@@ -80,19 +76,10 @@ impl Recorder for CudaRecorder {
             });
         }
         check_gemm(self.device(), self.core.caps.max_binding, &gemm)?;
-        let Gemm { m, n, .. } = gemm;
-        let few = m <= FEW_ROWS && n.div_ceil(8) <= self.core.caps.max_grid;
-        let (kernel, grid) = if few {
-            (&GEMM_FEW, [n.div_ceil(8), m.div_ceil(8), 1])
-        } else {
-            (&GEMM, [n.div_ceil(32), m.div_ceil(32), 1])
-        };
-        // Without a count the kernel does not read its tables; A stands in for them.
-        let (tables, count) = gemm.rows.unwrap_or_else(|| (gemm.a.clone(), u32::MAX));
-        let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, pad: 0 };
-        let constants = [u32::from(gemm.weight == DType::BF16), u32::from(gemm.accumulate)];
-        let bindings = [tables, gemm.a, gemm.w, gemm.c];
-        self.launch(kernel, &constants, bytemuck::bytes_of(&params), &bindings, grid)
+        // Its ranges need not be bound at multiples of what kernels' bindings are, and A may stand in for the tables.
+        let d = gemm::dispatch(gemm, self.core.caps.max_grid);
+        let kernel = validate(&d)?;
+        self.launch(kernel, &d.constants, &d.params, &d.bindings, d.grid)
     }
 
     fn copy(&mut self, src: &BufferRange, dst: &BufferRange) -> Result<(), DeviceError> {

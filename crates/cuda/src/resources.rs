@@ -85,6 +85,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::path::Path;
 
+    use seam_kernels::chain::{DECAY_SCALAR, ROTATION_NONE, UPDATE_DELTA};
     use seam_kernels::manifest::MANIFEST;
 
     use super::*;
@@ -114,6 +115,10 @@ mod tests {
         let mut all: Vec<Vec<u32>> = vec![pick(|_| 0), pick(|n| n / 2), pick(|n| n - 1)];
         let usual = |c: &seam_kernels::Constant| if c.legal.contains(&128) { 128 } else { c.legal[c.legal.len() / 2] };
         all.push(kernel.constants.iter().map(usual).collect());
+        // The gated delta rule of Qwen3.5, where operators are not moved.
+        if ["chain", "chunk_chain"].contains(&kernel.name) {
+            all.push(vec![128, DECAY_SCALAR, UPDATE_DELTA, ROTATION_NONE]);
+        }
         all.sort();
         all.dedup();
         all

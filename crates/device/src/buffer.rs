@@ -155,6 +155,26 @@ impl BufferRange {
         }
     }
 
+    /// Whether the host may write `bytes` bytes at the start of the range.
+    ///
+    /// # Errors
+    /// [`DeviceError::ReadOnly`] for constants, [`DeviceError::Misaligned`] if it does not start at a word, or
+    /// [`DeviceError::OutOfRange`] for more bytes than it has, or such that are no whole words.
+    pub fn check_write(&self, bytes: u64) -> Result<(), DeviceError> {
+        self.buffer.range(self.offset, self.len)?;
+        let label = || self.buffer.label().to_owned();
+        if self.buffer.usage() == BufferUse::Constant {
+            return Err(DeviceError::ReadOnly { label: label() });
+        }
+        if !self.offset.is_multiple_of(4) {
+            return Err(DeviceError::Misaligned { label: label(), offset: self.offset, align: 4 });
+        }
+        if bytes > self.len || !bytes.is_multiple_of(4) {
+            return Err(DeviceError::OutOfRange { label: label(), offset: self.offset, len: bytes, size: self.len });
+        }
+        Ok(())
+    }
+
     /// Whether the range may be bound by a kernel.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
-//! Matrix products of devices that have no library for them (wgpu). The cpu device has its own, so there is no twin.
+//! Matrix products of devices that have no library for them (wgpu, and cuda so far). The cpu device has its own, so there is no twin.
 
 use bytemuck::{Pod, Zeroable};
-use seam_device::KernelId;
+use seam_device::{DType, Dispatch, Gemm, KernelId};
 
 use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 
@@ -57,3 +57,27 @@ pub static GEMM_FEW: Kernel = Kernel {
     workgroup: Workgroup::new(64, 2048),
     constants: CONSTANTS,
 };
+
+/// Most rows for which [`GEMM_FEW`] is taken.
+pub const FEW_ROWS: u32 = 8;
+
+/// The launch that computes a product that was checked, on a device that takes `max_grid` workgroups along an axis.
+#[must_use]
+pub fn dispatch(gemm: Gemm, max_grid: u32) -> Dispatch {
+    let Gemm { m, n, .. } = gemm;
+    let (kernel, grid) = if m <= FEW_ROWS && n.div_ceil(8) <= max_grid {
+        (&GEMM_FEW, [n.div_ceil(8), m.div_ceil(8), 1])
+    } else {
+        (&GEMM, [n.div_ceil(32), m.div_ceil(32), 1])
+    };
+    // Without a count the kernel does not read its tables; A stands in for them.
+    let (tables, count) = gemm.rows.unwrap_or_else(|| (gemm.a.clone(), u32::MAX));
+    let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, pad: 0 };
+    Dispatch {
+        kernel: kernel.id,
+        constants: vec![u32::from(gemm.weight == DType::BF16), u32::from(gemm.accumulate)],
+        params: bytemuck::bytes_of(&params).to_vec(),
+        bindings: vec![tables, gemm.a, gemm.w, gemm.c],
+        grid,
+    }
+}

@@ -197,21 +197,7 @@ impl Device for WgpuDevice {
         let memory = memory(&self.0, &range.buffer)?;
         let len = bytes.len() as u64;
         let label = range.buffer.label();
-        range.buffer.range(range.offset, range.len)?;
-        if range.buffer.usage() == BufferUse::Constant {
-            return Err(DeviceError::ReadOnly { label: label.to_owned() });
-        }
-        if !range.offset.is_multiple_of(4) {
-            return Err(DeviceError::Misaligned { label: label.to_owned(), offset: range.offset, align: 4 });
-        }
-        if len > range.len || !len.is_multiple_of(4) {
-            return Err(DeviceError::OutOfRange {
-                label: label.to_owned(),
-                offset: range.offset,
-                len,
-                size: range.len,
-            });
-        }
+        range.check_write(len)?;
         self.0.upload(label, &memory.raw, range.offset, bytes)?;
         self.0.counters.written.fetch_add(len, Ordering::Relaxed);
         Ok(())

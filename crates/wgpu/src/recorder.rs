@@ -4,19 +4,15 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 
 use seam_device::{
-    Access, BIND_ALIGN, Buffer, BufferRange, BufferUse, CommandList, Copy, DType, DeviceError, Dispatch, Gemm,
-    Recorder, check_dispatch, check_gemm,
+    Access, BIND_ALIGN, Buffer, BufferRange, BufferUse, CommandList, Copy, DeviceError, Dispatch, Gemm, Recorder,
+    check_dispatch, check_gemm,
 };
-use seam_kernels::gemm::{GEMM, GEMM_FEW, GemmParams};
-use seam_kernels::{Kernel, validate};
+use seam_kernels::{Kernel, gemm, validate};
 
 use crate::core::Core;
 use crate::list::{List, Step};
 use crate::memory::{VECTOR, create, memory};
 use crate::pipeline::{Pipeline, pipeline};
-
-/// Rows up to which a product runs in the kernel for few rows.
-const FEW_ROWS: u32 = 8;
 
 enum Recorded {
     Launch { name: &'static str, pipeline: Arc<Pipeline>, params: Vec<u8>, bindings: Vec<BufferRange>, grid: [u32; 3] },
@@ -130,19 +126,10 @@ impl Recorder for WgpuRecorder {
             });
         }
         check_gemm((self.core.id, &self.core.name()), self.core.caps.max_binding, &gemm)?;
-        let Gemm { m, n, .. } = gemm;
-        let few = m <= FEW_ROWS && n.div_ceil(8) <= self.core.caps.max_grid;
-        let (kernel, grid) = if few {
-            (&GEMM_FEW, [n.div_ceil(8), m.div_ceil(8), 1])
-        } else {
-            (&GEMM, [n.div_ceil(32), m.div_ceil(32), 1])
-        };
-        // Without a count the kernel does not read its tables; A stands in for them.
-        let (tables, count) = gemm.rows.unwrap_or_else(|| (gemm.a.clone(), u32::MAX));
-        let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, pad: 0 };
-        let constants = [u32::from(gemm.weight == DType::BF16), u32::from(gemm.accumulate)];
-        let bindings = vec![tables, gemm.a, gemm.w, gemm.c];
-        self.launch(kernel, &constants, bytemuck::bytes_of(&params).to_vec(), bindings, grid)
+        // Its ranges need not be bound at multiples of what kernels' bindings are, and A may stand in for the tables.
+        let d = gemm::dispatch(gemm, self.core.caps.max_grid);
+        let kernel = validate(&d)?;
+        self.launch(kernel, &d.constants, d.params, d.bindings, d.grid)
     }
 
     fn copy(&mut self, src: &BufferRange, dst: &BufferRange) -> Result<(), DeviceError> {
