@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use seam_cuda::CudaDevice;
 pub(crate) use seam_cuda::{GpuReport, Report as CudaReport};
-use seam_device::Device;
+use seam_device::{Device, Precision};
 use seam_wgpu::WgpuDevice;
 pub(crate) use seam_wgpu::{AdapterChoice, AdapterReport};
 
@@ -86,6 +86,21 @@ pub(crate) struct DeviceArgs {
     /// auto takes an NVIDIA GPU through CUDA if that works, else a GPU if there is one, else the processor; never a software driver.
     #[arg(long, value_name = "DEVICE", default_value_t)]
     pub(crate) device: DeviceChoice,
+
+    /// How exact products are: f32, or bf16 where the device has tensor cores for it (CUDA).
+    ///
+    /// Left out, it is what the device is fastest with; commands that check numbers take f32.
+    #[arg(long, value_name = "PRECISION")]
+    pub(crate) precision: Option<PrecisionChoice>,
+}
+
+/// A precision by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum PrecisionChoice {
+    /// Operands keep the bits of f32.
+    F32,
+    /// Operands of products are rounded to bf16.
+    Bf16,
 }
 
 impl DeviceArgs {
@@ -94,13 +109,35 @@ impl DeviceArgs {
     /// # Errors
     /// The device asked for by name is not available.
     pub(crate) fn open(&self) -> Result<Arc<dyn Device>> {
+        self.open_with(Precision::Bf16)
+    }
+
+    /// As [`DeviceArgs::open`], in f32 unless asked otherwise.
+    ///
+    /// # Errors
+    /// As there.
+    pub(crate) fn open_exact(&self) -> Result<Arc<dyn Device>> {
+        self.open_with(Precision::F32)
+    }
+
+    /// `usual`: the precision of a CUDA device that was not asked for another.
+    fn open_with(&self, usual: Precision) -> Result<Arc<dyn Device>> {
+        let asked = self.precision.map(|p| match p {
+            PrecisionChoice::F32 => Precision::F32,
+            PrecisionChoice::Bf16 => Precision::Bf16,
+        });
+        let precision = asked.unwrap_or(usual);
         let (device, why) = match &self.device {
             DeviceChoice::Cpu => (cpu(), "as asked".to_owned()),
             DeviceChoice::Wgpu(adapter) => (wgpu(adapter.clone())?, "as asked".to_owned()),
-            DeviceChoice::Cuda(gpu) => (cuda(*gpu)?, "as asked".to_owned()),
-            DeviceChoice::Auto => auto(),
+            DeviceChoice::Cuda(gpu) => (cuda(*gpu, precision)?, "as asked".to_owned()),
+            DeviceChoice::Auto => auto(precision),
         };
-        note(&format!("device: {} ({why})", name(&*device)));
+        let has = device.caps().precision;
+        if let Some(asked) = asked.filter(|asked| *asked != has) {
+            anyhow::bail!("{} computes in {has}, not in {asked}; bf16 needs --device cuda", name(&*device));
+        }
+        note(&format!("device: {} in {has} ({why})", name(&*device)));
         Ok(device)
     }
 }
@@ -130,8 +167,8 @@ pub(crate) fn wgpu(adapter: Option<AdapterChoice>) -> Result<Arc<dyn Device>> {
 ///
 /// # Errors
 /// It is not there, or something that CUDA needs.
-pub(crate) fn cuda(gpu: Option<u32>) -> Result<Arc<dyn Device>> {
-    let options = seam_cuda::Options { gpu, ..seam_cuda::Options::default() };
+pub(crate) fn cuda(gpu: Option<u32>, precision: Precision) -> Result<Arc<dyn Device>> {
+    let options = seam_cuda::Options { gpu, precision, ..seam_cuda::Options::default() };
     Ok(CudaDevice::open(&options).context("cannot open the device; `seam doctor` lists what there is")?)
 }
 
@@ -164,11 +201,11 @@ fn pick(adapters: &[AdapterReport]) -> Result<usize, String> {
     })
 }
 
-fn auto() -> (Arc<dyn Device>, String) {
+fn auto(precision: Precision) -> (Arc<dyn Device>, String) {
     let report = cuda_report();
     let mut missed = String::new();
     if report.gpus.iter().any(|gpu| gpu.usable.is_ok()) {
-        match cuda(None) {
+        match cuda(None, precision) {
             Ok(device) => return (device, "the first usable NVIDIA GPU".to_owned()),
             Err(error) => missed = format!("; without CUDA: {}", crate::report::causes(&error)),
         }

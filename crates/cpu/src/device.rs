@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use seam_device::{
     Buffer, BufferRange, BufferUse, Caps, Command, CommandList, DType, Device, DeviceError, DeviceId, DeviceKind,
-    GemmCaps, HostBytes, KernelSet, Lane, Pending, Recorder, Stats, Ticket,
+    GemmCaps, HostBytes, KernelSet, Lane, Pending, Precision, Recorder, Stats, Ticket,
 };
 use seam_kernels::manifest::MANIFEST;
 
@@ -59,6 +59,7 @@ impl CpuDevice {
             memory: None,
             kernels: KernelSet::of(MANIFEST.iter().filter(|k| k.twin.is_some()).map(|k| k.id)),
             gemm: GemmCaps { weights: GEMM_WEIGHTS.to_vec(), accumulate: true, batch_invariant: true },
+            precision: Precision::F32,
             rows_hint: 1024,
         };
         let caps = match options.max_binding {

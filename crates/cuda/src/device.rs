@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use seam_device::{
     BIND_ALIGN, Buffer, BufferRange, BufferUse, Caps, CommandList, DType, Device, DeviceError, DeviceId, DeviceKind,
-    GemmCaps, HostBytes, KernelSet, Lane, Pending, Recorder, Stats, Ticket,
+    GemmCaps, HostBytes, KernelSet, Lane, Pending, Precision, Recorder, Stats, Ticket,
 };
 use seam_kernels::manifest::MANIFEST;
 
@@ -45,6 +45,8 @@ pub struct Options {
     pub max_binding: Option<u64>,
     /// Where compiled kernels are kept.
     pub cache: KernelCache,
+    /// How exact products are; `f32` unless asked otherwise.
+    pub precision: Precision,
 }
 
 /// An NVIDIA GPU. Every opened device is its own, also on one GPU, where they share memory and the driver's context.
@@ -68,8 +70,7 @@ fn caps(gpu: &Described, driver: u32, nvrtc: &Nvrtc, options: &Options) -> Caps 
         max_binding: memory.min(MAX_BINDING),
         max_buffer: memory,
         max_storage_buffers: 8,
-        // What a kernel may declare; more has to be asked for at each launch.
-        max_workgroup_bytes: 48 << 10,
+        max_workgroup_bytes: gpu.shared,
         max_invocations: 1024,
         // Along y and z; x takes more.
         max_grid: 65535,
@@ -78,6 +79,7 @@ fn caps(gpu: &Described, driver: u32, nvrtc: &Nvrtc, options: &Options) -> Caps 
         kernels: KernelSet::of(MANIFEST.iter().filter(|k| k.cuda.is_some()).map(|k| k.id)),
         // Few rows go through a kernel that sums in another order, so a row's bits depend on how many there are.
         gemm: GemmCaps { weights: vec![DType::BF16, DType::F32], accumulate: true, batch_invariant: false },
+        precision: options.precision,
         rows_hint: 4096,
     };
     match options.max_binding {

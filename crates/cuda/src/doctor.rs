@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     fn gpu(capability: (u32, u32)) -> Described {
-        Described { name: "chip".into(), memory: 1 << 30, capability, pools: true }
+        Described { name: "chip".into(), memory: 1 << 30, capability, pools: true, shared: 48 << 10 }
     }
 
     #[test]

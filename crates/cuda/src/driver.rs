@@ -67,6 +67,8 @@ pub(crate) struct Described {
     pub(crate) memory: u64,
     pub(crate) capability: (u32, u32),
     pub(crate) pools: bool,
+    /// Bytes of shared memory that a block can have if it asks.
+    pub(crate) shared: u32,
 }
 
 /// The driver's library, known to be there.
@@ -115,6 +117,7 @@ impl Driver {
                 attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
             ),
             pools: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED)? == 1,
+            shared: attribute(CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
         })
     }
 
@@ -335,7 +338,7 @@ impl Stream {
                 launch.threads,
                 1,
                 1,
-                0,
+                launch.module.dynamic,
                 self.raw,
                 arguments.as_mut_ptr(),
                 std::ptr::null_mut(),
@@ -380,6 +383,8 @@ pub(crate) struct Module {
     context: Arc<Context>,
     raw: sys::CUmodule,
     function: sys::CUfunction,
+    /// Bytes of shared memory that every launch asks for.
+    dynamic: u32,
 }
 
 // SAFETY: as for streams.
@@ -388,15 +393,20 @@ unsafe impl Send for Module {}
 unsafe impl Sync for Module {}
 
 impl Module {
-    /// Loads the kernel `name` from a cubin.
-    pub(crate) fn load(context: &Arc<Context>, cubin: &[u8], name: &str) -> Answer<Self> {
+    /// Loads the kernel `name`, whose launches ask for `dynamic` bytes of shared memory, from a cubin.
+    pub(crate) fn load(context: &Arc<Context>, cubin: &[u8], name: &str, dynamic: u32) -> Answer<Self> {
         context.enter()?;
         let entry = CString::new(name).map_err(|_| Refusal(CUresult::CUDA_ERROR_INVALID_VALUE))?;
         // SAFETY: the image is a cubin that NVRTC made, whole by its checksum; the driver checks its form and chip.
         let raw = unsafe { result::module::load_data(cubin.as_ptr().cast()) }?;
-        let mut module = Self { context: Arc::clone(context), raw, function: std::ptr::null_mut() };
+        let mut module = Self { context: Arc::clone(context), raw, function: std::ptr::null_mut(), dynamic };
         // SAFETY: the module was loaded just now and lives as long as the function.
         module.function = unsafe { result::module::get_function(raw, entry) }?;
+        if dynamic > 0 {
+            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            // SAFETY: the function was taken from the module just now.
+            unsafe { result::function::set_function_attribute(module.function, attribute, dynamic as c_int) }?;
+        }
         Ok(module)
     }
 }

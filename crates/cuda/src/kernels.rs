@@ -13,6 +13,15 @@ use crate::core::{Gpu, lock};
 use crate::driver::Module;
 use crate::nvrtc::Nvrtc;
 
+/// Most bytes of shared memory that a source may declare by itself; a kernel that takes more declares `extern __shared__`
+/// and gets all of it at its launch.
+pub(crate) const DECLARED: u32 = 48 << 10;
+
+/// Bytes of shared memory that launches of `kernel` ask for.
+pub(crate) fn dynamic(kernel: &Kernel) -> u32 {
+    if kernel.workgroup.bytes > DECLARED { kernel.workgroup.bytes } else { 0 }
+}
+
 /// Options of every compilation for `arch`, such as `sm_90a`. Fast mathematics is left out: it would cost accuracy.
 pub(crate) fn options(arch: &str) -> Vec<String> {
     vec![format!("--gpu-architecture={arch}"), "--std=c++17".to_owned(), "-default-device".to_owned()]
@@ -91,13 +100,14 @@ impl Kernels {
                 .map_err(|log| gpu.backend("compile", format!("kernel {} {constants:?}: {log}", kernel.name)))
         };
         let cubin = self.cache.get_or(&key, compile)?;
-        let module = match Module::load(&gpu.context, &cubin, kernel.name) {
+        let load = |cubin: &[u8]| Module::load(&gpu.context, cubin, kernel.name, dynamic(kernel));
+        let module = match load(&cubin) {
             Ok(module) => module,
             // A file that is whole but was made elsewhere: compile it here.
             Err(refusal) if !refusal.fatal() && !refusal.out_of_memory() => {
                 let cubin = compile()?;
                 self.cache.put(&key, &cubin);
-                gpu.done(&format!("load kernel {}", kernel.name), Module::load(&gpu.context, &cubin, kernel.name))?
+                gpu.done(&format!("load kernel {}", kernel.name), load(&cubin))?
             }
             Err(refusal) => gpu.done(&format!("load kernel {}", kernel.name), Err(refusal))?,
         };

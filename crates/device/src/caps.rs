@@ -24,6 +24,26 @@ impl std::fmt::Display for DeviceKind {
     }
 }
 
+/// How exact products are. States, gates, sums and what lies between operations are f32 either way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Precision {
+    /// Operands keep the bits of f32.
+    #[default]
+    F32,
+    /// Operands of matrix products, keys and values are rounded to bf16, for the sake of tensor cores.
+    Bf16,
+}
+
+impl std::fmt::Display for Precision {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
 /// A set of kernels.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KernelSet(Vec<u64>);
@@ -89,6 +109,8 @@ pub struct Caps {
     pub kernels: KernelSet,
     /// Matrix products.
     pub gemm: GemmCaps,
+    /// How exact they and other products are.
+    pub precision: Precision,
     /// Rows (tokens) that one pass should not exceed, so that one launch stays under about 50 ms.
     pub rows_hint: u32,
 }

@@ -31,7 +31,7 @@ mod slab;
 mod topology;
 
 pub use buffer::{Access, Buffer, BufferRange, BufferUse, DeviceId};
-pub use caps::{Caps, DeviceKind, GemmCaps, KernelSet};
+pub use caps::{Caps, DeviceKind, GemmCaps, KernelSet, Precision};
 pub use command::{Command, CommandList, Copy, Dispatch, Gemm, KernelId, Recorder, check_dispatch, check_gemm};
 pub use device::{Device, Lane, Pending, Stats, Ticket};
 pub use dtype::DType;

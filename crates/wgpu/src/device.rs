@@ -8,7 +8,7 @@ use std::time::Duration;
 use pollster::block_on;
 use seam_device::{
     Buffer, BufferRange, BufferUse, Caps, CommandList, DType, Device, DeviceError, DeviceId, DeviceKind, GemmCaps,
-    HostBytes, KernelSet, Lane, Pending, Recorder, Stats, Ticket,
+    HostBytes, KernelSet, Lane, Pending, Precision, Recorder, Stats, Ticket,
 };
 use seam_kernels::manifest::MANIFEST;
 
@@ -57,6 +57,7 @@ fn caps(info: &wgpu::AdapterInfo, limits: &Limits, options: &Options) -> Caps {
         kernels: KernelSet::of(MANIFEST.iter().filter(|k| k.wgsl.is_some()).map(|k| k.id)),
         // Few rows go through a kernel that sums in another order, so a row's bits depend on how many there are.
         gemm: GemmCaps { weights: vec![DType::BF16, DType::F32], accumulate: true, batch_invariant: false },
+        precision: Precision::F32,
         rows_hint: if info.device_type == wgpu::DeviceType::Cpu { 256 } else { 512 },
     };
     match options.max_binding {

@@ -61,7 +61,7 @@ impl Status {
 }
 
 pub(crate) fn run(args: &Args) -> Result<Verdict> {
-    let device = args.device.open()?;
+    let device = args.device.open_exact()?;
     let progress = Progress::bar(args.paths.len(), "checking");
     let mut fixtures = Vec::new();
     for path in &args.paths {

@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         }
         Choice::These(names) => names,
     };
-    let device = args.device.open()?;
+    let device = args.device.open_exact()?;
     let document = measure::measure(args, names, &device);
     if let Some(path) = &args.svg {
         write_svg(path, &plot::svg(&document)?)?;

@@ -160,7 +160,7 @@ fn nvidia(report: &CudaReport, gpu: &GpuReport) -> Found {
     if let Err(why) = &gpu.usable {
         return Found { test: format!("cannot be used: {why}"), ..base };
     }
-    let device = device::cuda(Some(gpu.gpu));
+    let device = device::cuda(Some(gpu.gpu), seam_device::Precision::F32);
     let base = match device.as_ref().map(|d| d.caps()) {
         Ok(caps) => Found {
             max_binding: caps.max_binding,
