@@ -29,7 +29,7 @@ const CONV_LAUNCH_WORDS: u32 = 4u;
 const LAUNCH_WORDS: u32 = 2u;
 const CHAIN_WORDS: u32 = 4u;
 const STEP_WORDS: u32 = 8u;
-const CHUNK_WORDS: u32 = 2u;
+const CHUNK_WORDS: u32 = 4u;
 const ATTENTION_LAUNCH_WORDS: u32 = 8u;
 
 const CHUNK_TOKENS: u32 = 16u;

@@ -5,7 +5,7 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 use crate::twin::Args;
 use crate::{
     attention, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, scan,
-    skip,
+    skip, tile,
 };
 
 /// One binding of a kernel.
@@ -110,6 +110,8 @@ pub static MANIFEST: &[&Kernel] = &[
     &scan::SCAN,
     &chunk::CHUNK_PREPARE,
     &chunk::CHUNK_CHAIN,
+    &tile::TILE_PREPARE,
+    &tile::TILE_CHAIN,
 ];
 
 /// The kernel with this id.

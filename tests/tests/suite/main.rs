@@ -17,3 +17,4 @@ mod reuse;
 mod splicing;
 mod tidy;
 mod tiers;
+mod tiles;
