@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use seam_conformance::tolerance::ATTENTION;
-use seam_device::{BufferRange, Device};
+use seam_device::{BufferRange, DType, Device};
 use seam_ops::{PassBuilder, RunSpec, SlabId, SpanAttention, SpanSpec};
 
 use crate::case::{Case, Cost};
@@ -164,6 +164,9 @@ fn prepare(
         head: h.size,
         rot: h.rot,
         launches: &launches,
+        dtype: DType::F32,
+        tiles: None,
+        parts: None,
     })?;
 
     let positions: Vec<(u32, u32)> =

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use seam_conformance::tolerance::{EXACT, KEYS};
-use seam_device::Device;
+use seam_device::{DType, Device};
 use seam_ops::{KvWrite, PassBuilder, RunSpec};
 
 use crate::case::{Case, Cost};
@@ -55,7 +55,16 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range) })?;
+    lab.record(&KvWrite {
+        tables: &tables,
+        k: &k,
+        v: &v,
+        weight: &weight,
+        rot,
+        eps: EPS,
+        slab: (0, range),
+        dtype: DType::F32,
+    })?;
     let cost = Cost { bytes: Some(4 * (4 * u64::from(rows) * u64::from(width) + u64::from(size))), ..Cost::default() };
     lab.finish(name, cost, move |outputs| {
         let slab = output(outputs, 0);

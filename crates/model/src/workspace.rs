@@ -1,7 +1,7 @@
 //! Activations of a pass, allocated once.
 
 use seam_device::{Buffer, BufferUse, Device};
-use seam_ops::{OpError, Tensor};
+use seam_ops::{OpError, PART_ROWS, Tensor, splits_keys};
 
 use crate::config::ModelConfig;
 use crate::spec::StackSpec;
@@ -40,6 +40,8 @@ pub struct AttentionWork {
     pub stats: Tensor,
     /// `[rows, heads·head]`.
     pub out: Tensor,
+    /// Outputs and statistics of parts of the keys, `[seam_ops::PART_ROWS, …]`, on devices that split them.
+    pub parts: Option<(Tensor, Tensor)>,
 }
 
 /// All activations of a pass of at most `rows` rows, of which `logits` want logits.
@@ -111,6 +113,12 @@ impl Workspace {
                 v: rows_of("v", kv.width())?,
                 stats: rows_of("softmax statistics", 2 * heads)?,
                 out: rows_of("attention", width)?,
+                parts: splits_keys(device.caps(), kv.dtype)
+                    .then(|| -> Result<_, OpError> {
+                        let part = |label: &str, cols: u32| Tensor::new(device, label, PART_ROWS, cols);
+                        Ok((part("attention of parts", width)?, part("statistics of parts", 2 * heads)?))
+                    })
+                    .transpose()?,
             })
         });
         let bytes = u64::from(logits) * u64::from(spec.vocab) * 4;
