@@ -34,7 +34,7 @@ pub struct PartParams {
 }
 
 /// Head sizes the kernels are compiled for.
-pub const HEAD_SIZES: &[u32] = &[16, 32, 64, 128, 256];
+pub const HEAD_SIZES: &[u32] = &[32, 64, 128, 256];
 
 /// Most parts: [`ATTENTION_JOIN`] has a thread for each.
 pub const MAX_PARTS: u32 = 128;
