@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use seam_device::{BufferRange, BufferUse, DType, Device, Lane, align_up};
 use seam_ops::{
-    OpError, Operation, PART_ROWS, PassBuilder, PassTables, Parts, RunSpec, SlabId, SpanAttention, SpanSpec, Tensor,
+    OpError, Operation, PART_ROWS, Parts, PassBuilder, PassTables, RunSpec, SlabId, SpanAttention, SpanSpec, Tensor,
     kv_dtype, splits_keys,
 };
 

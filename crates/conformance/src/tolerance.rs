@@ -116,6 +116,9 @@ pub const ACTIVATION: Tolerance = Tolerance::new(0.0, 3e-6);
 /// A key as it is written, each head relative to its length: a norm, then a rotation (see [`NORM`] and [`ROPE`]).
 pub const KEYS: Tolerance = Tolerance::new(0.0, 1.2e-6);
 
+/// The same rounded to bf16: each element by at most 2^-9 of itself, so the head by at most 2^-9 of its length.
+pub const KEYS_BF16: Tolerance = Tolerance::new(0.0, 1.96e-3);
+
 /// The laws on a device in f32: 2e-5, the worst that a composed state of one layer may be off (see
 /// [`seam_algebra::laws::Tolerances::F32`]). Batches bit-equal: every column of a chain is walked alone, whatever else is
 /// in the pass.

@@ -1,4 +1,5 @@
-//! Attention over spans of bf16 keys on tensor cores, and the joining of its parts. CUDA only.
+//! Attention over spans where the keys of a row are cut into parts: bf16 on tensor cores, f32 for few rows, and the joining of
+//! parts. CUDA only.
 
 use bytemuck::{Pod, Zeroable};
 use seam_device::KernelId;
@@ -6,7 +7,7 @@ use seam_device::KernelId;
 use crate::manifest::{Binding, Constant, Kernel, Workgroup};
 use crate::tables::{NARROW_TILE, WIDE_TILE};
 
-/// Parameters of [`ATTENTION_MMA`] and [`ATTENTION_JOIN`].
+/// Parameters of [`ATTENTION_MMA`], [`ATTENTION_PART`] and [`ATTENTION_JOIN`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 pub struct PartParams {
@@ -33,8 +34,11 @@ pub struct PartParams {
     pub pad: [u32; 3],
 }
 
-/// Head sizes the kernels are compiled for.
+/// Head sizes that [`ATTENTION_MMA`] is compiled for.
 pub const HEAD_SIZES: &[u32] = &[32, 64, 128, 256];
+
+/// Head sizes that [`ATTENTION_PART`] and [`ATTENTION_JOIN`] are compiled for.
+pub const PART_HEAD_SIZES: &[u32] = &[16, 32, 64, 128, 256];
 
 /// Most parts: [`ATTENTION_JOIN`] has a thread for each.
 pub const MAX_PARTS: u32 = 128;
@@ -91,5 +95,30 @@ pub static ATTENTION_JOIN: Kernel = Kernel {
     ],
     params: size_of::<PartParams>(),
     workgroup: Workgroup::new(MAX_PARTS, 2624),
-    constants: &[Constant { name: "HEAD", legal: HEAD_SIZES }],
+    constants: &[Constant { name: "HEAD", legal: PART_HEAD_SIZES }],
+};
+
+/// What each part of the keys gives for few rows, as [`crate::attention::ATTENTION`] computes it: all f32.
+///
+/// `part_out` is `[parts, rows, heads·HEAD]` and `part_stats` `[parts, rows, heads, 2]`, not divided by the sums. Grid: x = KV
+/// heads, y = rows, z = parts.
+pub static ATTENTION_PART: Kernel = Kernel {
+    id: KernelId(28),
+    name: "attention_part",
+    wgsl: None,
+    cuda: Some("attention/attention_part.cu"),
+    twin: None,
+    bindings: &[
+        Binding::read("tables"),
+        Binding::read("q"),
+        Binding::write("part_stats"),
+        Binding::write("part_out"),
+        Binding::read("kv0"),
+        Binding::read("kv1"),
+        Binding::read("kv2"),
+        Binding::read("kv3"),
+    ],
+    params: size_of::<PartParams>(),
+    workgroup: Workgroup::new(128, 42640),
+    constants: &[Constant { name: "HEAD", legal: PART_HEAD_SIZES }],
 };

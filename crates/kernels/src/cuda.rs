@@ -18,6 +18,7 @@ files![
     "attention/attention.cu",
     "attention/attention_join.cu",
     "attention/attention_mma.cu",
+    "attention/attention_part.cu",
     "attention/exp2.cuh",
     "attention/spans.cuh",
     "chain/chain.cu",

@@ -113,6 +113,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &kv_write::KV_WRITE_BF16,
     &attention_mma::ATTENTION_MMA,
     &attention_mma::ATTENTION_JOIN,
+    &attention_mma::ATTENTION_PART,
 ];
 
 /// The kernel with this id.

@@ -1,9 +1,11 @@
 //! Attention over spans.
 
 use bytemuck::Pod;
-use seam_device::{BufferRange, Caps, Command, DType, DeviceKind};
+use seam_device::{BufferRange, Caps, Command, DType};
 use seam_kernels::attention::{ATTENTION, AttentionParams};
-use seam_kernels::attention_mma::{ATTENTION_JOIN, ATTENTION_MMA, MAX_PARTS, PartParams};
+use seam_kernels::attention_mma::{
+    ATTENTION_JOIN, ATTENTION_MMA, ATTENTION_PART, MAX_PARTS, PART_HEAD_SIZES, PartParams,
+};
 use seam_kernels::tables::{NARROW_TILE, WIDE_TILE};
 
 use crate::error::{OpError, ensure};
@@ -15,6 +17,9 @@ use crate::tensor::Tensor;
 /// that few parts are not cut unevenly. More would only be more to join.
 const BLOCKS: u32 = 256;
 
+/// The same for the f32 form, of whose blocks four share a multiprocessor.
+const F32_BLOCKS: u32 = 512;
+
 /// Rows of [`Parts`] that let any pass fill a chip: with two KV heads, 256 blocks of 8 rows each are 1024 rows of parts.
 pub const PART_ROWS: u32 = 1024;
 
@@ -22,7 +27,8 @@ pub const PART_ROWS: u32 = 1024;
 /// [`SpanAttention::parts`].
 #[must_use]
 pub fn splits_keys(caps: &Caps, dtype: DType) -> bool {
-    caps.kind == DeviceKind::Cuda && dtype == DType::BF16 && caps.kernels.contains(ATTENTION_JOIN.id)
+    let kernel = if dtype == DType::BF16 { &ATTENTION_MMA } else { &ATTENTION_PART };
+    caps.kernels.contains(kernel.id) && caps.kernels.contains(ATTENTION_JOIN.id)
 }
 
 /// Memory for the results of parts of the keys. How many parts there are follows from its rows, at most.
@@ -62,57 +68,69 @@ pub struct SpanAttention<'a> {
 }
 
 impl SpanAttention<'_> {
-    /// Parts that the keys are cut into, so that `blocks` of them and their like fill the chip: an upper bound from sizes of
-    /// the pass, never from its data.
-    fn count(&self, blocks: u32) -> u32 {
+    /// Parts that the keys are cut into, so that as many blocks of `blocks` keep the chip busy as `fill` says: an upper
+    /// bound from sizes of the pass, never from its data.
+    fn count(&self, fill: u32, blocks: u32) -> u32 {
         let room = self.parts.map_or(1, |parts| parts.out.rows() / self.q.rows());
-        (BLOCKS / blocks.max(1)).min(room).clamp(1, MAX_PARTS)
+        (fill / blocks.max(1)).min(room).clamp(1, MAX_PARTS)
+    }
+
+    fn params(&self, i: usize, parts: u32) -> PartParams {
+        PartParams {
+            heads: self.heads.0,
+            kv_heads: self.heads.1,
+            rot: self.rot,
+            launch: i as u32,
+            first: u32::from(i == 0),
+            last: u32::from(i + 1 == self.launches.len()),
+            scale: self.scale(),
+            parts,
+            rows: self.q.rows(),
+            pad: [0; 3],
+        }
     }
 
     /// On tensor cores: the wide tiles and the narrow ones of each launch, then the joining of their parts.
     fn tiled(&self, caps: &Caps, tiles: Tiles) -> Result<Vec<Command>, OpError> {
-        let (heads, kv_heads) = self.heads;
-        let parts = self.count((tiles.wide + tiles.narrow).saturating_mul(kv_heads));
+        let kv_heads = self.heads.1;
+        let parts = self.count(BLOCKS, (tiles.wide + tiles.narrow).saturating_mul(kv_heads));
         let cut = self.parts.filter(|_| parts > 1);
-        let last = self.launches.len() - 1;
         let mut commands = Vec::new();
         for (i, slabs) in self.launches.iter().enumerate() {
-            let params = PartParams {
-                heads,
-                kv_heads,
-                rot: self.rot,
-                launch: i as u32,
-                first: u32::from(i == 0),
-                last: u32::from(i == last),
-                scale: self.scale(),
-                parts,
-                rows: self.q.rows(),
-                pad: [0; 3],
-            };
-            let (stats, out) = cut.map_or((self.stats, self.out), |cut| (cut.stats, cut.out));
+            let params = self.params(i, parts);
+            let results = cut.map_or((self.stats, self.out), |cut| (cut.stats, cut.out));
             for (tile, count) in [(WIDE_TILE, tiles.wide), (NARROW_TILE, tiles.narrow)] {
                 if count > 0 {
                     let constants = vec![self.head, tile as u32];
                     let grid = [count, kv_heads, parts];
-                    commands.push(self.reading(
-                        caps,
-                        ATTENTION_MMA.id,
-                        constants,
-                        &params,
-                        (stats, out),
-                        slabs,
-                        grid,
-                    )?);
+                    commands.push(self.reading(caps, ATTENTION_MMA.id, constants, &params, results, slabs, grid)?);
                 }
             }
             if let Some(cut) = cut {
-                let bindings = [self.tables.clone(), cut.stats.range(), cut.out.range()];
-                let bindings = bindings.into_iter().chain([self.stats.range(), self.out.range()]).collect();
-                let grid = [heads, self.q.rows(), 1];
-                commands.push(launch("attention", caps, ATTENTION_JOIN.id, vec![self.head], &params, bindings, grid)?);
+                commands.push(self.join(caps, &params, cut)?);
             }
         }
         Ok(commands)
+    }
+
+    /// Few rows in f32: the parts of each launch, then their joining.
+    fn cut(&self, caps: &Caps, parts: u32, cut: Parts<'_>) -> Result<Vec<Command>, OpError> {
+        let mut commands = Vec::new();
+        for (i, slabs) in self.launches.iter().enumerate() {
+            let params = self.params(i, parts);
+            let (constants, grid) = (vec![self.head], [self.heads.1, self.q.rows(), parts]);
+            let results = (cut.stats, cut.out);
+            commands.push(self.reading(caps, ATTENTION_PART.id, constants, &params, results, slabs, grid)?);
+            commands.push(self.join(caps, &params, cut)?);
+        }
+        Ok(commands)
+    }
+
+    fn join(&self, caps: &Caps, params: &PartParams, cut: Parts<'_>) -> Result<Command, OpError> {
+        let parts = [self.tables.clone(), cut.stats.range(), cut.out.range()];
+        let bindings = parts.into_iter().chain([self.stats.range(), self.out.range()]).collect();
+        let grid = [self.heads.0, self.q.rows(), 1];
+        launch("attention", caps, ATTENTION_JOIN.id, vec![self.head], params, bindings, grid)
     }
 
     fn scale(&self) -> f32 {
@@ -176,6 +194,12 @@ impl Operation for SpanAttention<'_> {
             return self.tiled(caps, tiles);
         }
         let (heads, kv_heads) = self.heads;
+        let parts = self.count(F32_BLOCKS, self.q.rows().saturating_mul(kv_heads));
+        if let (true, Some(cut)) = (splits_keys(caps, self.dtype) && PART_HEAD_SIZES.contains(&self.head), self.parts)
+            && parts > 1
+        {
+            return self.cut(caps, parts, cut);
+        }
         let last = self.launches.len() - 1;
         let one = |(i, slabs): (usize, &[BufferRange; 4])| {
             let params = AttentionParams {

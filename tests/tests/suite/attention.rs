@@ -13,9 +13,8 @@ use seam_tests::{cpu, cuda_bf16, devices, engine, fixture, options, relative, re
 /// Groups of query heads, slabs for one launch and for two, some, no and all dims rotated; with and without parts.
 fn sizes(head: u32) -> Vec<Sizes> {
     let shapes = [(1, 2, head / 4, 1), (4, 1, head, 3), (8, 2, head / 2, 6), (3, 1, 0, 4), (8, 1, head / 4, 9)];
-    let one = |(group, kv_heads, rot, slabs)| {
-        [true, false].map(|parts| Sizes { head, kv_heads, group, rot, slabs, parts })
-    };
+    let one =
+        |(group, kv_heads, rot, slabs)| [true, false].map(|parts| Sizes { head, kv_heads, group, rot, slabs, parts });
     shapes.into_iter().flat_map(one).collect()
 }
 
@@ -54,9 +53,10 @@ fn keys_are_f32_unless_the_device_says_otherwise() {
     let mut caps = device.caps().clone();
     assert_eq!(kv_dtype(&caps, 256), DType::F32);
     caps.precision = Precision::Bf16;
-    assert_eq!([8, 16, 32, 64, 128, 256].map(|head| kv_dtype(&caps, head) == DType::BF16), [
-        false, false, true, true, true, true
-    ]);
+    assert_eq!(
+        [8, 16, 32, 64, 128, 256].map(|head| kv_dtype(&caps, head) == DType::BF16),
+        [false, false, true, true, true, true]
+    );
 }
 
 /// A whole model at bf16: cold and warm answers agree to the last bit, and logits are near those of the cpu.
