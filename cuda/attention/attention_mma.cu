@@ -68,7 +68,8 @@ struct Step {
     u32 at;
     // Keys of the span that the last row of the tile sees.
     u32 visible;
-    const bf16* slab;
+    // The key of this KV head in the span's first row.
+    const bf16* first;
 };
 
 // What does not change while a block runs.
@@ -79,6 +80,9 @@ struct Block {
     u32 spans;
     // Position of the tile's last row.
     u32 end;
+    // Elements of a KV row, and of its key.
+    u32 stride;
+    u32 width;
     const bf16* kv0;
     const bf16* kv1;
     const bf16* kv2;
@@ -93,7 +97,8 @@ __device__ __forceinline__ bool enter(const Block& b, Step& step) {
         const u32 slab = binding_of(b.tables, b.launch, b.tables[step.span]);
         if (slab != KV_SLABS && step.visible > 0u) {
             step.at = 0u;
-            step.slab = slab == 0u ? b.kv0 : slab == 1u ? b.kv1 : slab == 2u ? b.kv2 : b.kv3;
+            const bf16* kv = slab == 0u ? b.kv0 : slab == 1u ? b.kv1 : slab == 2u ? b.kv2 : b.kv3;
+            step.first = kv + (size_t)b.tables[step.span + 1u] * b.stride + blockIdx.y * HEAD;
             return true;
         }
     }
@@ -129,18 +134,16 @@ __device__ __forceinline__ u32 count_steps(const Block& b, u32 thread) {
 }
 
 // Starts to copy the keys (side 0) or the values (side 1) of a step, zeros behind its last key.
-__device__ __forceinline__ void copy(const Block& b, const Step& step, u32 kv_heads, u32 side, bf16* to, u32 thread) {
+__device__ __forceinline__ void copy(const Block& b, const Step& step, u32 side, bf16* to, u32 thread) {
     const u32 piece = thread % PIECES;
     const u32 len = min(KEYS, step.visible - step.at);
-    const size_t stride = (size_t)(2u * kv_heads * HEAD);
-    const bf16* from = step.slab + (size_t)(b.tables[step.span + 1u] + step.at) * stride +
-                       (side * kv_heads + blockIdx.y) * HEAD + piece * 8u;
     const u32 first = thread / PIECES;
+    const bf16* from = step.first + (size_t)(step.at + first) * b.stride + side * b.width + piece * 8u;
     to += first * STRIDE + piece * 8u;
 #pragma unroll
     for (u32 i = 0u; i < KEYS; i += COPIED) {
         const bool take = first + i < len;
-        cp_async16_or_zero(to + i * STRIDE, take ? from + (first + i) * stride : from, take);
+        cp_async16_or_zero(to + i * STRIDE, take ? from + (size_t)i * b.stride : step.first, take);
     }
 }
 
@@ -178,6 +181,8 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
     b.first_span = tables[run + 2u];
     b.spans = tables[run + 3u];
     b.end = position + (first_query + count - 1u) / group;
+    b.width = p.kv_heads * HEAD;
+    b.stride = 2u * b.width;
     b.kv0 = kv0;
     b.kv1 = kv1;
     b.kv2 = kv2;
@@ -258,7 +263,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         more = enter(b, step);
     }
     if (more) {
-        copy(b, step, p.kv_heads, 0u, keys, thread);
+        copy(b, step, 0u, keys, thread);
     }
     cp_async_commit();
 
@@ -300,7 +305,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         cp_async_wait<0>();
         // The keys and the queries are there, and nobody reads the values of the step before any more.
         __syncthreads();
-        copy(b, step, p.kv_heads, 1u, values, thread);
+        copy(b, step, 1u, values, thread);
         cp_async_commit();
 
         float scores[2u * GROUPS][4];
@@ -334,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(128, 2) attention_mma(
         next(b, step);
         more = left > 0u && step.number < b.spans;
         if (more) {
-            copy(b, step, p.kv_heads, 0u, keys, thread);
+            copy(b, step, 0u, keys, thread);
         }
         cp_async_commit();
         if (!works) {

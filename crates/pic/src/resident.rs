@@ -342,6 +342,35 @@ mod tests {
         }
     }
 
+    /// Rows of bf16 take half the bytes, say so in their sections, and survive the journey.
+    #[test]
+    fn halves_have_a_wire_form() {
+        let tokens: Vec<u32> = (0..13).collect();
+        let kv = KvSpec { layers: 1, heads: 2, group: 4, head: 4, rot: 0, theta: 1.0, dtype: DType::BF16 };
+        let spec =
+            StackSpec { vocab: 1, hidden: 1, max_position: 1, full: vec![true], kv: Some(kv), linear: None, widest: 1 };
+        let parts = crate::testing::parts("", &tokens);
+        let single = KeyParts { kv: DType::F32, ..parts };
+        assert_ne!(parts.key(), single.key());
+        let stored = tokens.len() as u64 - u64::from(parts.policy.seam);
+        assert_eq!(Resident::size(&spec, &parts), stored * 2 * 8 * 2);
+        let headers = layer_headers(&spec, &parts);
+        assert!(headers[0].sections.iter().all(|s| s.dtype == DType::BF16));
+        // Any bytes below 0x40 are finite.
+        let rows: Vec<u8> = (0..stored * kv.row_bytes()).map(|i| (i * 7) as u8 & 0x3f).collect();
+        let (keys, values) = per_head(&rows, kv);
+        let block = headers[0].pack(&[&keys, &values]).unwrap();
+        let blob = EntryBlob::new(EntryHeader::new(&parts, headers.clone()), vec![block.clone()]).unwrap();
+        let mut bytes = Vec::new();
+        crate::wire::encode(&blob, &mut bytes).unwrap();
+        let back = crate::wire::decode(&bytes, &parts.key(), &tokens).unwrap();
+        let section = |kind| back.section(0, kind).unwrap();
+        assert_eq!(per_token(section(SectionKind::Keys), section(SectionKind::Values), kv), rows);
+        assert!(crate::wire::decode(&bytes, &single.key(), &tokens).is_err(), "another dtype is another entry");
+        let mixed = EntryBlob::new(EntryHeader::new(&single, headers), vec![block]);
+        assert!(matches!(mixed, Err(EntryError::KvDtype { .. })), "{mixed:?}");
+    }
+
     #[test]
     fn copies_are_cut_where_a_side_jumps() {
         let from = [(0, 5), (0, 6), (0, 7), (1, 0), (1, 1)];

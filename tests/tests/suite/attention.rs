@@ -4,9 +4,12 @@ use std::sync::Arc;
 
 use seam_conformance::attention::{Sizes, check};
 use seam_conformance::tolerance::LOGITS_BF16;
-use seam_device::{DType, Device, DeviceKind, Precision};
+use seam_device::{BufferUse, Caps, Command, DType, Device, DeviceKind, KernelSet, Precision};
 use seam_engine::EngineOptions;
-use seam_ops::kv_dtype;
+use seam_kernels::manifest::MANIFEST;
+use seam_ops::{
+    OpError, Operation, PART_ROWS, Parts, PassBuilder, RunSpec, SlabId, SpanAttention, SpanSpec, Tensor, kv_dtype,
+};
 use seam_pic::{Budgets, Mode, Tier};
 use seam_tests::{cpu, cuda_bf16, devices, engine, fixture, options, relative, request};
 
@@ -57,6 +60,73 @@ fn keys_are_f32_unless_the_device_says_otherwise() {
         [8, 16, 32, 64, 128, 256].map(|head| kv_dtype(&caps, head) == DType::BF16),
         [false, false, true, true, true, true]
     );
+}
+
+/// A plan of `rows` rows of one run of 16 heads over 2 of 256: kernel and grid of each launch.
+fn planned(caps: &Caps, rows: u32, slabs: u32, bf16: bool) -> Result<Vec<(&'static str, [u32; 3])>, OpError> {
+    let device = cpu();
+    let (group, kv_heads, head) = (8, 2, 256);
+    let mut pass = PassBuilder::new(0, 64, 1e7).with_tiles(group);
+    let spans: Vec<SpanSpec> =
+        (0..slabs).map(|i| SpanSpec { slab: SlabId::Shared(i), row: 0, len: 9, pos: 9 * i, origin: 0 }).collect();
+    pass.spans(&spans);
+    let (tokens, pos) = (vec![0; rows as usize], 9 * slabs);
+    pass.run(&RunSpec { tokens: &tokens, pos, origin: 0, kv: &[], spans: (0, slabs), history: &[] })?;
+    let pass = pass.finish()?;
+    let none = device.alloc("no slab", 256, BufferUse::Storage)?.all();
+    let launches = vec![std::array::from_fn(|_| none.clone()); pass.shape.attention.len()];
+    let t = |rows: u32, cols: u32| Tensor::new(&*device, "t", rows, cols);
+    let heads = group * kv_heads;
+    let [q, out, part_out] = [t(rows, heads * head)?, t(rows, heads * head)?, t(PART_ROWS, heads * head)?];
+    let [stats, part_stats] = [t(rows, 2 * heads)?, t(PART_ROWS, 2 * heads)?];
+    let operation = SpanAttention {
+        tables: &none,
+        q: &q,
+        stats: &stats,
+        out: &out,
+        heads: (heads, kv_heads),
+        head,
+        rot: 64,
+        launches: &launches,
+        dtype: if bf16 { DType::BF16 } else { DType::F32 },
+        tiles: pass.shape.tiles,
+        parts: Some(Parts { out: &part_out, stats: &part_stats }),
+    };
+    operation.check()?;
+    let launched = |command: &Command| match command {
+        Command::Dispatch(d) => (seam_kernels::kernel(d.kernel).map_or("?", |k| k.name), d.grid),
+        other => panic!("{other:?}"),
+    };
+    Ok(operation.plan(caps)?.iter().map(launched).collect())
+}
+
+/// Which kernels run, and how many parts there are, follows from sizes and capabilities alone.
+#[test]
+fn plans_fill_the_chip() {
+    let cuda = KernelSet::of(MANIFEST.iter().filter(|k| k.cuda.is_some()).map(|k| k.id));
+    let caps = Caps {
+        kind: DeviceKind::Cuda,
+        kernels: cuda,
+        max_workgroup_bytes: 232_448,
+        max_invocations: 1024,
+        ..cpu().caps().clone()
+    };
+    let plan = |rows, slabs, bf16| planned(&caps, rows, slabs, bf16).expect("a plan");
+    let (mma, join, part) = ("attention_mma", "attention_join", "attention_part");
+    assert_eq!(plan(512, 1, true), [(mma, [64, 2, 2]), (join, [16, 512, 1])]);
+    // 4096 rows of parts would not fit, and are not needed.
+    assert_eq!(plan(1024, 1, true), [(mma, [128, 2, 1])]);
+    assert_eq!(plan(1, 1, true), [(mma, [1, 2, 128]), (join, [16, 1, 1])]);
+    let two = plan(9, 5, true);
+    // A wide tile of eight rows and a narrow one of the ninth, twice.
+    assert_eq!(two.len(), 6);
+    assert_eq!(two[..3], two[3..]);
+    assert_eq!(plan(1, 1, false), [(part, [2, 1, 128]), (join, [16, 1, 1])]);
+    assert_eq!(plan(512, 1, false), [("attention", [16, 512, 1])]);
+    // The cpu reads all keys of a row at once, and has no kernel for bf16.
+    assert_eq!(planned(cpu().caps(), 1, 1, false).expect("a plan"), [("attention", [16, 1, 1])]);
+    let refused = planned(cpu().caps(), 1, 1, true);
+    assert!(matches!(refused, Err(OpError::Unsupported { op: "attention", .. })), "{refused:?}");
 }
 
 /// A whole model at bf16: cold and warm answers agree to the last bit, and logits are near those of the cpu.
