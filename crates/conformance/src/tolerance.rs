@@ -109,12 +109,25 @@ pub const PRODUCT: Tolerance = Tolerance::new(0.0, 4e-6);
 /// sizes of the benches), and by an exp of a few ulp; over many keys both average out. Measured: 1e-7.
 pub const ATTENTION: Tolerance = Tolerance::new(0.0, 1e-6);
 
+/// Attention over spans of bf16 keys and values, inputs that bf16 holds exactly, each row and head relative to its output: the
+/// rotated query is rounded to bf16 (2^-9 of each element, which moves a logit by about 1.1e-3 of its size), and so are
+/// the weights (2^-9 each). Both average out over keys and elements, least where few keys count: 2e-3 to 5e-3 for heads
+/// of 32 to 256 with logits of up to 5.
+pub const ATTENTION_BF16: Tolerance = Tolerance::new(0.0, 6e-3);
+
+/// Logits of a whole stack with bf16 operands against f32, relative to the largest logit: some fifty products in a row each
+/// round their operands by up to 2^-9, which adds up like a random walk to 1.4e-2; three times that.
+pub const LOGITS_BF16: Tolerance = Tolerance::new(0.0, 4e-2);
+
 /// A value times sigmoid, value by value: exp of |x| up to 8 may be off by 3 + 2|x| = 19 ulp (2.3e-6), which for negative
 /// x is the error of the result; a division and two products more.
 pub const ACTIVATION: Tolerance = Tolerance::new(0.0, 3e-6);
 
 /// A key as it is written, each head relative to its length: a norm, then a rotation (see [`NORM`] and [`ROPE`]).
 pub const KEYS: Tolerance = Tolerance::new(0.0, 1.2e-6);
+
+/// The same rounded to bf16: each element by at most 2^-9 of itself, so the head by at most 2^-9 of its length.
+pub const KEYS_BF16: Tolerance = Tolerance::new(0.0, 1.96e-3);
 
 /// The laws on a device in f32: 2e-5, the worst that a composed state of one layer may be off (see
 /// [`seam_algebra::laws::Tolerances::F32`]). Batches bit-equal: every column of a chain is walked alone, whatever else is

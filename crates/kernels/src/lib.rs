@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+pub mod attention_mma;
 pub mod chain;
 pub mod chunk;
 pub mod conv;

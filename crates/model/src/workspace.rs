@@ -1,7 +1,7 @@
 //! Activations of a pass, allocated once.
 
 use seam_device::{Buffer, BufferRange, BufferUse, Device};
-use seam_ops::{OpError, Recurrence, Tensor, most_chunks, takes_tiles, tile_words};
+use seam_ops::{OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
 use crate::config::ModelConfig;
 use crate::spec::StackSpec;
@@ -42,6 +42,8 @@ pub struct AttentionWork {
     pub stats: Tensor,
     /// `[rows, heads·head]`.
     pub out: Tensor,
+    /// Outputs and statistics of parts of the keys, `[seam_ops::PART_ROWS, …]`, on devices that split them.
+    pub parts: Option<(Tensor, Tensor)>,
 }
 
 /// All activations of a pass of at most `rows` rows, of which `logits` want logits.
@@ -123,6 +125,12 @@ impl Workspace {
                 v: rows_of("v", kv.width())?,
                 stats: rows_of("softmax statistics", 2 * heads)?,
                 out: rows_of("attention", width)?,
+                parts: splits_keys(device.caps(), kv.dtype)
+                    .then(|| -> Result<_, OpError> {
+                        let part = |label: &str, cols: u32| Tensor::new(device, label, PART_ROWS, cols);
+                        Ok((part("attention of parts", width)?, part("statistics of parts", 2 * heads)?))
+                    })
+                    .transpose()?,
             })
         });
         let bytes = u64::from(logits) * u64::from(spec.vocab) * 4;

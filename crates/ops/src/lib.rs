@@ -37,7 +37,7 @@ pub mod header {
     pub use seam_kernels::tables::{LOGITS, ROWS};
 }
 
-pub use attention::SpanAttention;
+pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
 pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
@@ -46,7 +46,7 @@ pub use embed::Embed;
 pub use error::OpError;
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
-pub use kv::KvWrite;
+pub use kv::{KvWrite, kv_dtype};
 pub use linear::Linear;
 pub use log_gate::{GlaGate, KdaGate, MambaGate};
 pub use mlstm::{Mlstm, MlstmChain};
@@ -54,7 +54,7 @@ pub use norm::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
 pub use operation::{Operation, record};
 pub use pass::{
     AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
-    Source, SpanSpec, Step, TailLaunch,
+    Source, SpanSpec, Step, TailLaunch, Tiles,
 };
 pub use pool::{LayerPool, PoolFull};
 pub use recurrence::{Decay, Pairing, Recurrence, Rotation, Update};

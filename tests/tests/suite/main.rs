@@ -2,6 +2,7 @@
 
 #![allow(clippy::print_stdout, reason = "measured errors and skipped devices are printed")]
 
+mod attention;
 mod bad_models;
 mod bad_requests;
 mod benches;
