@@ -178,6 +178,7 @@ fn prepare(
         flops: Some(4 * pairs * u64::from(h.query) * u64::from(h.size)),
         tokens: None,
     };
+    let attention = lab.tolerance(ATTENTION);
     lab.finish(name, cost, move |outputs| {
         let row = |r: usize| {
             let (pos, count) = positions[r];
@@ -192,7 +193,7 @@ fn prepare(
             reference.extend(out);
             scales.extend(sizes);
         }
-        Ok(vec![groups("out", &found, &reference, &scales, ATTENTION)])
+        Ok(vec![groups("out", &found, &reference, &scales, attention)])
     })
 }
 

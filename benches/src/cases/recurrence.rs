@@ -10,7 +10,7 @@ use seam_algebra::strategy::{Case as Generated, Kind, Rounding};
 use seam_algebra::{Family, Inputs, Operator, Sizes, Transition, frobenius};
 use seam_conformance::Check;
 use seam_conformance::recurrence::{Launch, Lowering, Machine, Method, Rows, runs};
-use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION};
+use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION, Tolerance};
 use seam_device::{BufferUse, Caps, Device, align_up};
 use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, Step};
 
@@ -82,7 +82,8 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     record(&mut lab, device, &on.machine, &rows, on.rows(SEAM as usize), p.operator)?;
     let s = x.sizes;
     let cost = cost(p.family, &s, &on.machine, p.operator);
-    lab.finish(name, cost, move |outputs| check(p.family, &on, &x, p.operator, outputs))
+    let tolerances = [CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION].map(|t| lab.tolerance(t));
+    lab.finish(name, cost, move |outputs| check(p.family, &on, &x, p.operator, tolerances, outputs))
 }
 
 /// Records one chain: from zero, the seam, with an operator `begin`, the other rows, and a store.
@@ -166,6 +167,7 @@ fn check(
     on: &Lowering,
     x: &Inputs,
     operator: bool,
+    [of_output, of_state, of_transition]: [Tolerance; 3],
     outputs: &[Vec<f32>],
 ) -> Result<Vec<Check>, BenchError> {
     let s = x.sizes;
@@ -190,16 +192,16 @@ fn check(
         }
     }
     let mut checks = vec![
-        groups("o", output(outputs, 0), &o, &scales, CHAIN_OUTPUT),
-        groups("state", output(outputs, 1), &state, &peaks, CHAIN_STATE),
+        groups("o", output(outputs, 0), &o, &scales, of_output),
+        groups("state", output(outputs, 1), &state, &peaks, of_state),
     ];
     if operator {
         let operators = family.operator(x, SEAM as usize..s.tokens)?;
         let own: Vec<f64> = operators.iter().flat_map(|o| wide(on.state(o.state()))).collect();
-        checks.push(groups("S", output(outputs, 2), &own, &peaks, CHAIN_STATE));
+        checks.push(groups("S", output(outputs, 2), &own, &peaks, of_state));
         let (transition, scales) = transitions(on, &operators)?;
         if !transition.is_empty() {
-            checks.push(groups("T", output(outputs, 3), &transition, &scales, CHAIN_TRANSITION));
+            checks.push(groups("T", output(outputs, 3), &transition, &scales, of_transition));
         }
     }
     Ok(checks)

@@ -1,5 +1,7 @@
 //! Every tolerance, with its reason.
 
+use seam_device::Precision;
+
 /// A bound on the largest difference of a tensor from its reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
@@ -19,7 +21,24 @@ impl Tolerance {
     pub fn bound(&self, scale: f64) -> f64 {
         self.absolute + self.relative * scale
     }
+
+    /// The bound of the same results where operands of products have a precision.
+    #[must_use]
+    pub fn in_precision(self, precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => self,
+            Precision::Bf16 => Self::new(self.absolute, self.relative.max(BF16.relative)),
+        }
+    }
 }
+
+/// Results of products whose operands are rounded to bf16, relative to what their f32 bound is relative to: a rounding is
+/// 2^-9 = 2e-3 at most, a product has two of them, and the longest path of a chunk or of attention has two to three products
+/// one behind the other.
+pub const BF16: Tolerance = Tolerance::new(0.0, 1.2e-2);
+
+/// Two devices in f32, each within 1e-5 of f64, relative to the largest value of the tensor.
+pub const DEVICES: Tolerance = Tolerance::new(0.0, 2e-5);
 
 /// Logits of a whole f32 stack against an f32 reference, at a spread of about 1: other summation orders in some fifty
 /// products of depth 64 to 256 differ by about 3e-5 between independent implementations; 1e-4 is what is promised.
