@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
-use seam_device::{Buffer, BufferRange, BufferUse, Command, CommandList, Copy, Device, HostBytes, Lane, align_up};
 use seam_conformance::tolerance::Tolerance;
+use seam_device::{Buffer, BufferRange, BufferUse, Command, CommandList, Copy, Device, HostBytes, Lane, align_up};
 use seam_ops::{OpError, Operation, PassBuilder, PassTables, RunSpec, Tensor, Weight};
 
 use crate::case::{Case, Cost, Reference, Sample, Work};

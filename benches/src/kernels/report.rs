@@ -20,6 +20,8 @@ pub enum Status {
     TooLarge,
     /// A check failed: it was not timed.
     Wrong,
+    /// An error of an operation, the device or a reference.
+    Failed,
 }
 
 /// A check: an error and what it may be.
@@ -138,6 +140,6 @@ pub struct KernelReport {
     pub missing_kernels: Vec<&'static str>,
     /// Each case.
     pub kernels: Vec<KernelRow>,
-    /// Whether no check failed.
+    /// Whether no check failed, and nothing else did.
     pub passed: bool,
 }

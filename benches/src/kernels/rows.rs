@@ -73,7 +73,12 @@ const OPERATIONS: &[(&str, &str, fn(&Sizes) -> String, Record)] = &[
     ("sigmoid_gate", "elementwise", |s| format!("{} heads of {}", s.attention.0, s.attention.2), sigmoid_gate),
     ("swiglu", "elementwise", |s| format!("of {}", s.experts_width), swiglu),
     ("router/softmax", "router", |s| format!("{} of {} experts", s.experts.1, s.experts.0), router_softmax),
-    ("router/groups", "router", |s| format!("{} of {}, {} groups", s.experts.1, s.experts.0, s.experts.2), router_groups),
+    (
+        "router/groups",
+        "router",
+        |s| format!("{} of {}, {} groups", s.experts.1, s.experts.0, s.experts.2),
+        router_groups,
+    ),
     ("scan", "scan", |s| format!("of {}", s.hidden), scan),
 ];
 

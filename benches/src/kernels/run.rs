@@ -51,8 +51,8 @@ impl Default for Options {
 /// name of the ceilings first.
 ///
 /// # Errors
-/// What a ceiling, a device or a reference says. A missing kernel, a case that does not fit and a wrong result are rows of
-/// the report.
+/// What a ceiling says. A missing kernel, a case that does not fit, a wrong result and an error of one case are rows of the
+/// report, so that what was measured before is not lost.
 pub fn run(
     device: &Arc<dyn Device>,
     cases: &[KernelCase],
@@ -62,23 +62,22 @@ pub fn run(
     progress("ceilings");
     let (copy, product) = (copy_ceiling(device, options)?, product_ceiling(device, options)?);
     let rate = |amount: u64, s: &Spread| if s.median > 0.0 { amount as f64 / s.median } else { 0.0 };
-    let roofline = Roofline {
-        bytes_per_s: rate(copy.bytes, &copy.seconds),
-        flops_per_s: rate(product.flops, &product.seconds),
-    };
+    let roofline =
+        Roofline { bytes_per_s: rate(copy.bytes, &copy.seconds), flops_per_s: rate(product.flops, &product.seconds) };
     let mut verifier = Verifier::new(device);
     let mut kernels = Vec::new();
     for case in cases {
         progress(&case.name());
-        kernels.push(row(device, case, options, &roofline, &mut verifier)?);
+        kernels.push(row(device, case, options, &roofline, &mut verifier));
     }
     let caps = device.caps();
     // A device may have products of its own in the place of these.
     let own_products = !caps.gemm.weights.is_empty();
     let missing_kernels = MANIFEST.iter().filter(|k| !caps.kernels.contains(k.id));
     let missing_kernels = missing_kernels.map(|k| k.name);
-    let missing_kernels = missing_kernels.filter(|n| !(own_products && [GEMM.name, GEMM_FEW.name].contains(n))).collect();
-    let passed = kernels.iter().all(|row| row.status != Status::Wrong);
+    let missing_kernels =
+        missing_kernels.filter(|n| !(own_products && [GEMM.name, GEMM_FEW.name].contains(n))).collect();
+    let passed = kernels.iter().all(|row| !matches!(row.status, Status::Wrong | Status::Failed));
     Ok(KernelReport {
         kind: caps.kind,
         device: caps.name.clone(),
@@ -105,12 +104,7 @@ fn copy_ceiling(device: &Arc<dyn Device>, options: &Options) -> Result<Ceiling, 
     let (src, dst) = (lab.slab("source", &vec![1.0; words as usize])?, lab.slab("target", &vec![0.0; words as usize])?);
     lab.copy(src.all(), dst.all());
     let timed = time(device, &[lab.parts()], options)?;
-    Ok(Ceiling {
-        shape: format!("{} MiB", words >> 18),
-        bytes: 8 * words,
-        flops: 0,
-        seconds: timed.seconds,
-    })
+    Ok(Ceiling { shape: format!("{} MiB", words >> 18), bytes: 8 * words, flops: 0, seconds: timed.seconds })
 }
 
 /// A product that is bound by arithmetic.
@@ -149,7 +143,7 @@ fn row(
     options: &Options,
     roofline: &Roofline,
     verifier: &mut Verifier,
-) -> Result<KernelRow, BenchError> {
+) -> KernelRow {
     let mut row = KernelRow {
         name: case.name(),
         group: case.group.clone(),
@@ -169,10 +163,9 @@ fn row(
         achieved: None,
     };
     if let Err(error) = fill(device, case, options, roofline, verifier, &mut row) {
-        let Some(status) = refused(&error) else { return Err(error) };
-        (row.status, row.reason) = (status, error.to_string());
+        (row.status, row.reason) = (refused(&error).unwrap_or(Status::Failed), error.to_string());
     }
-    Ok(row)
+    row
 }
 
 fn fill(

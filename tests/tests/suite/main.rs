@@ -9,6 +9,7 @@ mod cli;
 mod conformance;
 mod contract;
 mod goldens;
+mod kernel_bench;
 mod lanes;
 mod operations;
 mod quality;
