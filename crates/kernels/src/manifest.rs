@@ -4,8 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    attention, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, scan,
-    skip,
+    attention, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, sample,
+    scan, skip,
 };
 
 /// One binding of a kernel.
@@ -110,6 +110,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &scan::SCAN,
     &chunk::CHUNK_PREPARE,
     &chunk::CHUNK_CHAIN,
+    &sample::SAMPLE,
 ];
 
 /// The kernel with this id.
