@@ -6,8 +6,8 @@ use seam_device::Device;
 
 use crate::case::Case;
 use crate::cases::{
-    attention, conv, copy, elementwise, embed, gemm, kv_write, log_gate, norm, recurrence, request, rope, router, scan,
-    warm,
+    attention, conv, copy, elementwise, embed, gemm, kv_write, log_gate, norm, recurrence, request, rope, router,
+    sample, scan, warm,
 };
 use crate::error::BenchError;
 
@@ -180,6 +180,12 @@ pub static BENCHES: &[Bench] = registry!(
         what: "experts of each row by softmax, and by sigmoid within groups",
         shape: router::shape,
         prepare: router::prepare,
+    },
+    Bench {
+        name: "sample",
+        what: "tokens of rows of logits, greedily and by draws under every filter",
+        shape: sample::shape,
+        prepare: sample::prepare,
     },
     Bench {
         name: "scan",

@@ -4,14 +4,15 @@ use seam_device::BufferRange;
 use seam_kernels::scan::CLEAN;
 use seam_kernels::tables::ROWS;
 use seam_ops::{
-    ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KvWrite, L2Norm, Linear, MambaGate,
-    OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring, SigmoidGate, Skip,
-    Source, SwiGlu, Test,
+    Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KvWrite, L2Norm, Linear,
+    MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring,
+    SigmoidGate, Skip, Source, SwiGlu, Test,
 };
 
 use super::KernelCase;
 use super::sizes::{Sizes, sizes};
 use crate::case::Cost;
+use crate::cases::sample;
 use crate::error::BenchError;
 use crate::lab::{Lab, plain_pass};
 use crate::random::Random;
@@ -107,7 +108,31 @@ pub(super) fn cases(scale: Scale) -> Vec<KernelCase> {
             }
         }));
     }
+    // Greedy; draws; draws under all filters.
+    let kinds = [("greedy", (0.0, 0, 1.0)), ("draw", (1.0, 0, 1.0)), ("filtered", (0.8, 50, 0.95))];
+    for (kind, filters) in kinds {
+        let rows: &[u32] = if scale == Scale::Small { &[3] } else { &[1, 64] };
+        cases.extend(rows.iter().map(|&rows| KernelCase {
+            group: format!("sample/{kind}"),
+            variant: rows.to_string(),
+            bench: "sample",
+            shape: format!("{rows} rows of {}", s.logits),
+            build: Box::new(move |lab, seed| choose(lab, &On { s, rows, seed }, filters)),
+        }));
+    }
     cases
+}
+
+/// Tokens of rows of logits, by temperature, top-k and top-p.
+fn choose(lab: &mut Lab, on: &On, (temperature, top_k, top_p): (f32, u32, f32)) -> Result<Cost, BenchError> {
+    let (rows, vocab) = (on.rows, on.s.logits);
+    let block = Random::new(on.seed).reals(65_537, -12.0, 6.0);
+    let values = crate::lab::repeated(&block, rows as usize * vocab as usize);
+    let choices: Vec<Choice> =
+        (0..u64::from(rows)).map(|r| Choice::new(temperature, top_k, top_p, 0.0, r << 58 | 1 << 57)).collect();
+    sample::record(lab, (rows, vocab), &values, &choices)?;
+    // What every row needs at least: a comparison, an exp, a sum and, for a draw, as much of its weights.
+    Ok(on.cost(vocab, if temperature > 0.0 { 8 * vocab } else { 4 * vocab }, 0))
 }
 
 /// A product of `m` rows.

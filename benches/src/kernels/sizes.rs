@@ -27,6 +27,8 @@ pub(super) struct Sizes {
     pub(super) rows: &'static [u32],
     /// `n` and `k` of a projection.
     pub(super) projection: (u32, u32),
+    /// Logits of a row.
+    pub(super) logits: u32,
     /// Rows of products: few, then many.
     pub(super) products: (&'static [u32], &'static [u32]),
 }
@@ -46,6 +48,7 @@ pub(super) fn sizes(scale: Scale) -> Sizes {
             lightning: (2, 64, 32),
             rows: &[60],
             projection: (448, 256),
+            logits: 700,
             products: (&[1, 8], &[60]),
         },
         Scale::Real => Sizes {
@@ -60,6 +63,7 @@ pub(super) fn sizes(scale: Scale) -> Sizes {
             lightning: (16, 128, 64),
             rows: &[512, 4096, 32768],
             projection: (12288, 2048),
+            logits: 248_320,
             products: (&[1, 8], &[64, 512, 4096, 32768]),
         },
     }

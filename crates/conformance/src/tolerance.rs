@@ -95,6 +95,11 @@ pub const GATE_BETA: Tolerance = Tolerance::new(3e-7, 0.0);
 /// to 5 may be off by 3 + 2|x| = 13 ulp (1.6e-6); a sum, a division and a product more.
 pub const ROUTER_WEIGHT: Tolerance = Tolerance::new(0.0, 2e-6);
 
+/// The log-probability of a token from its logit, the highest one and a sum over the vocabulary, value by value: sums of
+/// some hundred terms a lane and a tree over lanes are off by 2e-6 at most, the logarithm of drivers by 2e-6 absolutely, and
+/// the result is rounded.
+pub const LOGPROB: Tolerance = Tolerance::new(5e-6, 3e-7);
+
 /// A value added past a recurrence, value by value: one product and one sum of terms of order 1, which may cancel.
 pub const SKIP: Tolerance = Tolerance::new(2e-7, 1e-7);
 

@@ -45,8 +45,7 @@ pub struct Choice {
 
 impl Choice {
     /// The highest logit, the first of equal ones.
-    pub const GREEDY: Self =
-        Self { temperature: 0.0, top_k: 0, top_p: 0, min_p: 0.0, draw: [0; 2], pad: [0; 2] };
+    pub const GREEDY: Self = Self { temperature: 0.0, top_k: 0, top_p: 0, min_p: 0.0, draw: [0; 2], pad: [0; 2] };
 
     /// A draw: `top_p` in (0, 1] and `min_p` in [0, 1], `draw` as a fraction of 2^64. Temperature 0 is greedy.
     #[must_use]
@@ -123,11 +122,13 @@ fn chosen(logits: &[f32], choice: &Choice) -> (u32, u32) {
     (token as u32, (logprob as f32).to_bits())
 }
 
-/// Sorts all, which no other form does: the plainest one.
+/// Sorts all where there are filters, which no other form does: the plainest one.
 fn drawn(logits: &[f32], highest: f32, choice: &Choice) -> usize {
     let weight = |i: usize| ((logits[i] - highest) / choice.temperature).max(-120.0).exp().min(1.0);
     let mut ranked: Vec<usize> = (0..logits.len()).collect();
-    ranked.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+    if choice.top_k > 0 || choice.top_p > 0 {
+        ranked.sort_by(|a, b| logits[*b].partial_cmp(&logits[*a]).unwrap_or(std::cmp::Ordering::Equal).then(a.cmp(b)));
+    }
     if choice.top_k > 0 && (choice.top_k as usize) < ranked.len() {
         let least = logits[ranked[choice.top_k as usize - 1]];
         ranked.retain(|&i| logits[i] >= least);

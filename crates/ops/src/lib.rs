@@ -61,7 +61,7 @@ pub use recurrence::{Decay, Pairing, Recurrence, Rotation, Update};
 pub use rope::Rope;
 pub use router::{Router, Scoring};
 pub use sample::Sample;
-pub use seam_kernels::sample::Choice;
+pub use seam_kernels::sample::{BAD as BAD_LOGITS, Choice};
 pub use skip::Skip;
 pub use tensor::Tensor;
 pub use weight::{Shard, Weight};

@@ -23,6 +23,16 @@ pub struct Sample<'a> {
     pub out: &'a Tensor,
 }
 
+impl Sample<'_> {
+    /// Whether a device has the kernel.
+    #[must_use]
+    pub fn available(caps: &Caps) -> bool {
+        let room =
+            caps.max_invocations >= SAMPLE.workgroup.invocations && caps.max_workgroup_bytes >= SAMPLE.workgroup.bytes;
+        caps.kernels.contains(SAMPLE.id) && room
+    }
+}
+
 impl Operation for Sample<'_> {
     fn check(&self) -> Result<(), OpError> {
         let (rows, choices) = (self.logits.rows(), self.choices.len / size_of::<Choice>() as u64);

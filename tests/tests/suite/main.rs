@@ -15,6 +15,7 @@ mod operations;
 mod quality;
 mod recurrences;
 mod reuse;
+mod sampling;
 mod splicing;
 mod tidy;
 mod tiers;
