@@ -55,8 +55,11 @@ impl On {
 
 type Record = fn(&mut Lab, &On) -> Result<Cost, BenchError>;
 
+/// Sizes of an operation beside its rows.
+type Words = fn(&Sizes) -> String;
+
 /// The operations over rows: group, bench of the registry, sizes in words, recording.
-const OPERATIONS: &[(&str, &str, fn(&Sizes) -> String, Record)] = &[
+const OPERATIONS: &[(&str, &str, Words, Record)] = &[
     ("embed", "embed", |s| format!("[{}, {}] bf16", s.vocab, s.hidden), embed),
     ("gather_rows", "embed", |s| format!("every {LOGITS_EVERY}th of {}", s.hidden), gather),
     ("rms_norm", "norm", |s| format!("of {}", s.hidden), rms_norm),

@@ -33,8 +33,8 @@ enum What {
 /// the ceilings, whichever is longer.
 #[derive(Debug, clap::Args)]
 struct KernelArgs {
-    /// Only cases whose name contains this.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    /// Only cases whose name contains one of these, comma separated.
+    #[arg(long, value_name = "TEXTS", default_value = "")]
     filter: String,
     /// Sizes: small (moments on any device) or real (layers of Qwen3.5-35B-A3B and others, for a GPU).
     #[arg(long, value_name = "SIZE", value_enum, default_value_t)]
@@ -113,18 +113,18 @@ fn timed(
     Ok(measure(device, cases, options, &mut say)?)
 }
 
-/// The cases whose names contain a text.
+/// The cases whose names contain one of some texts, which commas separate.
 ///
 /// # Errors
-/// There are none: the error lists the groups.
+/// There are none for one of them: the error names it and lists the groups.
 fn chosen(cases: Vec<KernelCase>, filter: &str) -> Result<Vec<KernelCase>> {
     let mut groups: Vec<String> = cases.iter().map(|c| c.group.clone()).collect();
     groups.dedup();
-    let chosen: Vec<KernelCase> = cases.into_iter().filter(|c| c.name().contains(filter)).collect();
-    if chosen.is_empty() {
-        bail!("no kernel case has {filter:?} in its name; there are {}", groups.join(", "));
+    let texts: Vec<&str> = filter.split(',').map(str::trim).collect();
+    if let Some(text) = texts.iter().find(|text| !cases.iter().any(|c| c.name().contains(**text))) {
+        bail!("no kernel case has {text:?} in its name; there are {}", groups.join(", "));
     }
-    Ok(chosen)
+    Ok(cases.into_iter().filter(|c| texts.iter().any(|text| c.name().contains(text))).collect())
 }
 
 fn write(path: &Path, text: &str) -> Result<()> {
@@ -143,5 +143,9 @@ mod tests {
         assert!(error.contains("\"flash\"") && error.contains("rms_norm") && error.contains("decode/chunk"), "{error}");
         let some = chosen(kernel_cases(Scale::Real), "rms_norm/512").expect("cases");
         assert_eq!(some.len(), 2, "{some:?}");
+        let some = chosen(kernel_cases(Scale::Real), "gemm/few, rms_norm/512").expect("cases");
+        assert_eq!(some.len(), 4, "{some:?}");
+        let error = chosen(kernel_cases(Scale::Small), "rms_norm,flash").expect_err("no such case").to_string();
+        assert!(error.contains("\"flash\""), "{error}");
     }
 }
