@@ -11,9 +11,10 @@ captured once as a CUDA graph and replayed; what cannot be captured is timed by 
 import argparse
 import json
 import math
+import os
 import sys
 from pathlib import Path
-from typing import Any, Callable
+from typing import Any, Callable, NoReturn
 
 # T is the transition operator of a segment: peers build it by a second state pass from the identity, Seam beside the
 # forward pass. So forward and T of the peer together stand against Seam's `operator` cases.
@@ -45,7 +46,7 @@ def same_work() -> dict[str, list[str]]:
     return table
 
 
-def fail(message: str) -> "None":
+def fail(message: str) -> NoReturn:
     """Ends the program with a sentence."""
     sys.exit(f"peers.py: {message}")
 
@@ -255,13 +256,15 @@ def run(args: argparse.Namespace) -> None:
     try:
         import torch
     except ImportError as error:
-        return fail(f"torch is missing ({error}): install torch with CUDA, or put it on PYTHONPATH")
+        fail(f"torch is missing ({error}): install torch with CUDA, or put it on PYTHONPATH")
     if not torch.cuda.is_available():
-        return fail("torch finds no CUDA device")
+        fail("torch finds no CUDA device")
+    # FLA would hand the gated delta rule to FlashQLA where that is installed: the figures are to be FLA's own.
+    os.environ["FLA_FLASH_QLA"] = "0"
     try:
         import fla
     except ImportError as error:
-        return fail(f"fla is missing ({error}): put flash-linear-attention on PYTHONPATH")
+        fail(f"fla is missing ({error}): put flash-linear-attention on PYTHONPATH")
     torch.manual_seed(0)
     bench = Bench(torch, args.replays, args.only)
     ceilings(bench)
@@ -289,9 +292,9 @@ def load(path: Path) -> dict[str, Any]:
     try:
         document = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        sys.exit(f"peers.py: cannot read {path}: {error}")
+        fail(f"cannot read {path}: {error}")
     if not isinstance(document, dict):
-        sys.exit(f"peers.py: {path} is no JSON object")
+        fail(f"{path} is no JSON object")
     return document
 
 
