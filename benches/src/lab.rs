@@ -4,11 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Instant;
 
+use seam_conformance::tolerance::Tolerance;
 use seam_device::{Buffer, BufferRange, BufferUse, Command, CommandList, Copy, Device, HostBytes, Lane, align_up};
 use seam_ops::{OpError, Operation, PassBuilder, PassTables, RunSpec, Tensor, Weight};
 
 use crate::case::{Case, Cost, Reference, Sample, Work};
 use crate::error::BenchError;
+use crate::random::Random;
 
 /// Builds the list of a case, and remembers what it writes.
 pub(crate) struct Lab {
@@ -85,6 +87,60 @@ impl Lab {
         Ok(buffer)
     }
 
+    /// A slab that holds `values` before every run and is changed by it: all of it is an output.
+    pub(crate) fn slab_in_place(&mut self, label: &str, values: &[f32]) -> Result<Buffer, BenchError> {
+        let (before, slab) = (self.slab(label, values)?, self.slab(label, values)?);
+        let len = values.len() as u64 * 4;
+        self.resets.push(Copy { src: before.range(0, len)?, dst: slab.range(0, len)? });
+        self.outputs.push(slab.range(0, len)?);
+        Ok(slab)
+    }
+
+    /// A tolerance of results of products, at the precision of the device.
+    pub(crate) fn tolerance(&self, tolerance: Tolerance) -> Tolerance {
+        tolerance.in_precision(self.device.caps().precision)
+    }
+
+    /// The device.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// A matrix with room for `capacity` rows, of which `rows` hold numbers in `[low, high)` of a fixed sequence that
+    /// repeats: large ones are made as fast as memory is copied. The rest is NaN: nothing may read it.
+    pub(crate) fn noise(
+        &self,
+        label: &str,
+        [capacity, rows, cols]: [u32; 3],
+        (seed, low, high): (u64, f32, f32),
+    ) -> Result<Tensor, BenchError> {
+        let len = rows as usize * cols as usize;
+        let block = Random::new(seed).reals(len.min(NOISE) as u32, low, high);
+        let mut values = repeated(&block, len);
+        values.resize(len.max(capacity as usize * cols as usize), f32::NAN);
+        Ok(Tensor::constant(&*self.device, label, capacity, cols, &values)?)
+    }
+
+    /// The same, put back before every run and changed by it: an output.
+    pub(crate) fn noise_in_place(
+        &mut self,
+        label: &str,
+        [capacity, rows, cols]: [u32; 3],
+        (seed, low, high): (u64, f32, f32),
+    ) -> Result<Tensor, BenchError> {
+        let len = rows as usize * cols as usize;
+        let block = Random::new(seed).reals(len.min(NOISE) as u32, low, high);
+        self.in_place(label, capacity, cols, &repeated(&block, len))
+    }
+
+    /// A weight `[n, k]` of such numbers in bf16.
+    pub(crate) fn noise_weight(&self, label: &str, n: u32, k: u32, seed: u64) -> Result<Weight, BenchError> {
+        let len = n as usize * k as usize;
+        let block: Vec<half::bf16> =
+            Random::new(seed).signed(len.min(NOISE) as u32).into_iter().map(half::bf16::from_f32).collect();
+        self.weight(label, n, k, &repeated(&block, len))
+    }
+
     /// What stands for a slab that no step names.
     pub(crate) fn no_slab(&self) -> Result<BufferRange, BenchError> {
         Ok(self.slab("no slab", &[])?.all())
@@ -113,17 +169,13 @@ impl Lab {
         self.commands.push(Command::Copy(Copy { src, dst }));
     }
 
+    /// Ends recording without a list: what was recorded, to be repeated in lists of other lengths.
+    pub(crate) fn parts(self) -> Parts {
+        Parts { commands: self.commands, resets: self.resets, outputs: self.outputs }
+    }
+
     fn list(&self, commands: impl IntoIterator<Item = Command>) -> Result<CommandList, BenchError> {
-        let mut recorder = self.device.recorder();
-        for command in commands {
-            match command {
-                Command::Dispatch(dispatch) => recorder.dispatch(dispatch)?,
-                Command::Gemm(gemm) => recorder.gemm(gemm)?,
-                Command::Copy(copy) => recorder.copy(&copy.src, &copy.dst)?,
-                Command::Zero(range) => recorder.zero(&range)?,
-            }
-        }
-        Ok(recorder.finish()?)
+        list(&self.device, commands)
     }
 
     /// Ends recording. The reference receives the outputs in the order in which they were declared.
@@ -144,8 +196,45 @@ impl Lab {
     }
 }
 
+/// What a case records.
+pub(crate) struct Parts {
+    pub(crate) commands: Vec<Command>,
+    pub(crate) resets: Vec<Copy>,
+    pub(crate) outputs: Vec<BufferRange>,
+}
+
+/// Numbers of a sequence before it repeats: a prime, so that rows of no width are alike.
+const NOISE: usize = 65_537;
+
+/// A block over and over, `len` values in all.
+pub(crate) fn repeated<T: Clone>(block: &[T], len: usize) -> Vec<T> {
+    let mut out = Vec::with_capacity(len);
+    while out.len() < len && !block.is_empty() {
+        let more = block.len().min(len - out.len());
+        out.extend_from_slice(&block[..more]);
+    }
+    out
+}
+
+/// A list of commands.
+pub(crate) fn list(
+    device: &Arc<dyn Device>,
+    commands: impl IntoIterator<Item = Command>,
+) -> Result<CommandList, BenchError> {
+    let mut recorder = device.recorder();
+    for command in commands {
+        match command {
+            Command::Dispatch(dispatch) => recorder.dispatch(dispatch)?,
+            Command::Gemm(gemm) => recorder.gemm(gemm)?,
+            Command::Copy(copy) => recorder.copy(&copy.src, &copy.dst)?,
+            Command::Zero(range) => recorder.zero(&range)?,
+        }
+    }
+    Ok(recorder.finish()?)
+}
+
 /// The name of the kernel that a command launches. A product runs in one of two, which devices choose by its rows.
-fn kernel(command: &Command) -> Option<&'static str> {
+pub(crate) fn kernel(command: &Command) -> Option<&'static str> {
     match command {
         Command::Dispatch(dispatch) => seam_kernels::kernel(dispatch.kernel).map(|k| k.name),
         Command::Gemm(gemm) if gemm.m <= seam_kernels::gemm::FEW_ROWS => Some(seam_kernels::gemm::GEMM_FEW.name),
@@ -200,6 +289,6 @@ impl Work for ListWork {
     }
 }
 
-fn floats(bytes: &[u8]) -> Vec<f32> {
+pub(crate) fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
 }

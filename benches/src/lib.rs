@@ -5,6 +5,8 @@
 //! its results are held against. [`measure()`] times a case, [`Report`] says how fast it was beside the ceilings of the same
 //! run (a device copy and a product). The bench target `run` is the command line of this; the tests verify every case.
 //!
+//! [`kernels`] measures every kernel alone, at the sizes at which models launch it (`seam bench kernels`).
+//!
 //! **What it is not.** A benchmark is no test: no time decides whether anything passes. A wrong result is never timed.
 //!
 //! ```
@@ -26,6 +28,7 @@
 mod case;
 mod cases;
 mod error;
+pub mod kernels;
 mod lab;
 pub mod measure;
 mod random;

@@ -64,6 +64,14 @@ impl Spread {
         };
         Some(Self { min, lower: quantile(0.25), median: quantile(0.5), upper: quantile(0.75), max })
     }
+
+    /// The times of one of `n` equal parts.
+    #[must_use]
+    pub fn over(&self, n: usize) -> Self {
+        let part = |time: f64| time / n.max(1) as f64;
+        let Self { min, lower, median, upper, max } = *self;
+        Self { min: part(min), lower: part(lower), median: part(median), upper: part(upper), max: part(max) }
+    }
 }
 
 /// The times of a case.

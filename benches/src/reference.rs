@@ -80,6 +80,12 @@ pub(crate) fn dot(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).map(|(a, b)| a * b).sum()
 }
 
+/// The word in the place of a float, as a number; one that no float holds exactly is none.
+pub(crate) fn word(x: f32) -> f32 {
+    let word = x.to_bits();
+    if word < 1 << 24 { word as f32 } else { f32::NAN }
+}
+
 pub(crate) fn sigmoid(x: f64) -> f64 {
     1.0 / (1.0 + (-x).exp())
 }

@@ -20,6 +20,7 @@ use seam_kernels::manifest::{Kernel, MANIFEST};
 use seam_kernels::norm::{L2Params, NormParams};
 use seam_kernels::rope::RopeParams;
 use seam_kernels::router::RouterParams;
+use seam_kernels::sample::SampleParams;
 use seam_kernels::scan::ScanParams;
 use seam_kernels::skip::SkipParams;
 use seam_kernels::source::{FILES, Source, wgsl};
@@ -73,6 +74,7 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         "kda_gate" => params!(KdaGateParams: width, head, row, bound),
         "mamba_gate" => params!(MambaGateParams: heads, row, low, high),
         "rope" => params!(RopeParams: row, heads, head, rot),
+        "sample" => params!(SampleParams: vocab),
         "router" => params!(RouterParams: experts, top, groups, keep, renormalise, scale),
         "skip" => params!(SkipParams: width, head, row, offset),
         "scan" => params!(ScanParams: offset, cols, row, count, tag),

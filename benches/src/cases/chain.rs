@@ -2,7 +2,7 @@
 
 use seam_algebra::{DecayKind, Inputs, Sizes};
 use seam_conformance::Check;
-use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE};
+use seam_conformance::tolerance::Tolerance;
 use seam_device::{Buffer, BufferRange};
 use seam_ops::{Chain, ChainSpec, Decay, PassBuilder, Recurrence, RunSpec, Step, Update};
 
@@ -68,10 +68,17 @@ pub(crate) fn output_scales(x: &Inputs, states: &[f64]) -> Vec<f64> {
 }
 
 /// Checks of the outputs and of the end state, given the state norm of each head.
-pub(crate) fn checks(x: &Inputs, outputs: &[Vec<f32>], o: &[f64], state: &[f64], states: &[f64]) -> Vec<Check> {
+pub(crate) fn checks(
+    x: &Inputs,
+    outputs: &[Vec<f32>],
+    o: &[f64],
+    state: &[f64],
+    states: &[f64],
+    [of_output, of_state]: [Tolerance; 2],
+) -> Vec<Check> {
     vec![
-        groups("o", output(outputs, 0), o, &output_scales(x, states), CHAIN_OUTPUT),
-        groups("state", output(outputs, 1), state, states, CHAIN_STATE),
+        groups("o", output(outputs, 0), o, &output_scales(x, states), of_output),
+        groups("state", output(outputs, 1), state, states, of_state),
     ]
 }
 

@@ -72,9 +72,10 @@ fn prepare(
         flops: Some(2 * m64 * n64 * k64),
         tokens: None,
     };
+    let product = lab.tolerance(PRODUCT);
     lab.finish(name, cost, move |outputs| {
         let rows = sampled(scale, m);
-        Ok(vec![compare("C", output(outputs, 0), (n, n), &rows, PRODUCT, |r| {
+        Ok(vec![compare("C", output(outputs, 0), (n, n), &rows, product, |r| {
             let a = wide(&a[r * k as usize..][..k as usize]);
             w.chunks_exact(k as usize).map(|w| a.iter().zip(w).map(|(a, w)| a * w.to_f64()).sum()).collect()
         })])

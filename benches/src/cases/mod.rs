@@ -14,5 +14,6 @@ pub(crate) mod recurrence;
 pub(crate) mod request;
 pub(crate) mod rope;
 pub(crate) mod router;
+pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod warm;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seam_conformance::Check;
-use seam_conformance::tolerance::LOGITS;
+use seam_conformance::tolerance::{LOGITS, Tolerance};
 use seam_cpu::CpuDevice;
 use seam_device::Device;
 use seam_engine::{Engine, EngineOptions, Request, RunnerOptions};
@@ -88,12 +88,13 @@ fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale, kind: Kin
     let tokens = if kind == Kind::Decode { max_new - 1 } else { request.prompt_tokens() };
     let cost = Cost { tokens: Some(tokens as u64), ..Cost::default() };
     let reference = request.clone();
+    let tolerance = LOGITS.in_precision(device.caps().precision);
     Ok(Case {
         name,
         cost,
         kernels: Vec::new(),
         work: Box::new(RequestWork { name, engine, request, kind }),
-        reference: Box::new(move |outputs| compare(scale, kind, &reference, outputs)),
+        reference: Box::new(move |outputs| compare(scale, kind, &reference, tolerance, outputs)),
     })
 }
 
@@ -145,13 +146,19 @@ impl Work for RequestWork {
     }
 }
 
-fn compare(scale: Scale, kind: Kind, request: &Request, outputs: &[Vec<f32>]) -> Result<Vec<Check>, BenchError> {
+fn compare(
+    scale: Scale,
+    kind: Kind,
+    request: &Request,
+    tolerance: Tolerance,
+    outputs: &[Vec<f32>],
+) -> Result<Vec<Check>, BenchError> {
     let device: Arc<dyn Device> = CpuDevice::open(seam_cpu::Options::default());
     let runner = RunnerOptions { max_rows: Some(reference_rows(scale)), ..RunnerOptions::default() };
     let mut engine = engine(&device, runner)?;
     if kind != Kind::Decode {
         let logits: Vec<f64> = engine.score(request, &[0])?.into_iter().map(f64::from).collect();
-        return Ok(vec![Check::compare("logits", output(outputs, 0), &logits, LOGITS)]);
+        return Ok(vec![Check::compare("logits", output(outputs, 0), &logits, tolerance)]);
     }
     let vocab = engine.runner().spec().vocab;
     let valid = |t: &&f32| t.fract() == 0.0 && **t >= 0.0 && **t < vocab as f32;
@@ -167,5 +174,5 @@ fn compare(scale: Scale, kind: Kind, request: &Request, outputs: &[Vec<f32>]) ->
         logits.get(*token as usize).map_or(f64::NAN, |&l| f64::from(l) - sum.ln())
     };
     let reference: Vec<f64> = logits.chunks_exact(vocab as usize).zip(&tokens).map(logprob).collect();
-    Ok(vec![known, Check::compare("log-probabilities", output(outputs, 0), &reference, LOGITS)])
+    Ok(vec![known, Check::compare("log-probabilities", output(outputs, 0), &reference, tolerance)])
 }

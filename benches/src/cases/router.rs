@@ -10,7 +10,7 @@ use crate::case::{Case, Cost};
 use crate::error::BenchError;
 use crate::lab::{Lab, plain_pass};
 use crate::random::Random;
-use crate::reference::{compare, output, sampled, sigmoid, wide};
+use crate::reference::{compare, output, sampled, sigmoid, wide, word};
 use crate::registry::Scale;
 
 /// What the weights of the sigmoid router are multiplied by.
@@ -93,10 +93,4 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
             compare("groups: weights", output(outputs, 3), cols, &some, ROUTER_WEIGHT, |r| grouped(r).1),
         ])
     })
-}
-
-/// The word in the place of a float, as a number; one that no float holds exactly is none.
-fn word(x: f32) -> f32 {
-    let word = x.to_bits();
-    if word < 1 << 24 { word as f32 } else { f32::NAN }
 }

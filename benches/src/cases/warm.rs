@@ -5,6 +5,7 @@ use std::sync::Arc;
 use seam_algebra::Family;
 use seam_algebra::families::GatedDeltaRule;
 use seam_algebra::{Operator, Transition, apply_heads};
+use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE};
 use seam_device::Device;
 use seam_kernels::tables::SHARED_SLABS;
 use seam_ops::{Form, SlabId, Step};
@@ -69,6 +70,7 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
         flops: Some(run_flops(&s, s.tokens as u64) + applied),
         tokens: None,
     };
+    let tolerances = [CHAIN_OUTPUT, CHAIN_STATE].map(|t| lab.tolerance(t));
     lab.finish(name, cost, move |outputs| {
         let mut state = wide(&head);
         let mut o = Vec::new();
@@ -93,6 +95,6 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
         let run = GatedDeltaRule.run(&x.slice(operators.len() * SEAM as usize..s.tokens)?, &state)?;
         o.extend(run.o);
         raise(&run.state);
-        Ok(checks(&x, outputs, &o, &run.state, &largest))
+        Ok(checks(&x, outputs, &o, &run.state, &largest, tolerances))
     })
 }

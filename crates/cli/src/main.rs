@@ -1,4 +1,4 @@
-//! The command line of Seam: `demo`, `ask`, `eval`, `check`, `laws`, `doctor`.
+//! The command line of Seam: `demo`, `ask`, `eval`, `check`, `laws`, `bench`, `doctor`.
 //!
 //! Reports go to standard output, everything else (progress, the choice of device, warnings, errors) to standard error.
 //! With `--json` standard output is one JSON document.
@@ -36,6 +36,7 @@ enum Command {
     Eval(commands::eval::Args),
     Check(commands::check::Args),
     Laws(commands::laws::Args),
+    Bench(commands::bench::Args),
     Doctor(commands::doctor::Args),
 }
 
@@ -46,6 +47,7 @@ fn main() -> ExitCode {
         Command::Eval(args) => commands::eval::run(&args),
         Command::Check(args) => commands::check::run(&args),
         Command::Laws(args) => commands::laws::run(&args),
+        Command::Bench(args) => commands::bench::run(&args),
         Command::Doctor(args) => commands::doctor::run(&args),
     };
     match result {
@@ -83,6 +85,8 @@ mod tests {
         assert!(message(&["laws", "--device", "gpu"]).contains("unknown device \"gpu\""));
         assert!(message(&["eval", "--model", "m", "--set", "s", "--seams", "8,x"]).contains("'x'"));
         assert!(message(&["laws", "--cases", "0"]).contains("--cases"));
+        assert!(message(&["bench", "kernels", "--size", "huge"]).contains("small, real"));
+        assert!(message(&["bench", "kernels", "--repeats", "0"]).contains("--repeats"));
     }
 
     #[test]

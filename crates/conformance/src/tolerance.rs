@@ -1,5 +1,7 @@
 //! Every tolerance, with its reason.
 
+use seam_device::Precision;
+
 /// A bound on the largest difference of a tensor from its reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
@@ -19,7 +21,23 @@ impl Tolerance {
     pub fn bound(&self, scale: f64) -> f64 {
         self.absolute + self.relative * scale
     }
+
+    /// The bound of the same results where operands of products have a precision.
+    #[must_use]
+    pub fn in_precision(self, precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => self,
+            Precision::Bf16 => Self::new(self.absolute, self.relative.max(BF16.relative)),
+        }
+    }
 }
+
+/// Results of products whose operands are rounded to bf16, relative to what their f32 bound is relative to: roundings of at most
+/// 2^-9 = 2e-3, at random, of which sums keep no more than that. The best published kernels differ from each other by 5e-3.
+pub const BF16: Tolerance = Tolerance::new(0.0, 6e-3);
+
+/// Two devices in f32, each within 1e-5 of f64, relative to the largest value of the tensor.
+pub const DEVICES: Tolerance = Tolerance::new(0.0, 2e-5);
 
 /// Logits of a whole f32 stack against an f32 reference, at a spread of about 1: other summation orders in some fifty
 /// products of depth 64 to 256 differ by about 3e-5 between independent implementations; 1e-4 is what is promised.
@@ -85,6 +103,11 @@ pub const GATE_BETA: Tolerance = Tolerance::new(3e-7, 0.0);
 /// The weight of a chosen expert, value by value: chosen logits lie within a few units of each other, and an exp of |x| up
 /// to 5 may be off by 3 + 2|x| = 13 ulp (1.6e-6); a sum, a division and a product more.
 pub const ROUTER_WEIGHT: Tolerance = Tolerance::new(0.0, 2e-6);
+
+/// The log-probability of a token from its logit, the highest one and a sum over the vocabulary, value by value: sums of
+/// some hundred terms a lane and a tree over lanes are off by 2e-6 at most, the logarithm of drivers by 2e-6 absolutely, and
+/// the result is rounded.
+pub const LOGPROB: Tolerance = Tolerance::new(5e-6, 3e-7);
 
 /// A value added past a recurrence, value by value: one product and one sum of terms of order 1, which may cancel.
 pub const SKIP: Tolerance = Tolerance::new(2e-7, 1e-7);

@@ -14,8 +14,8 @@ use seam_pic::{
 use crate::error::EngineError;
 use crate::report::{Answer, SegmentReport, Stop, Work};
 use crate::request::Request;
-use crate::runner::{RunStats, Runner, RunnerOptions};
-use crate::sampling::Sampler;
+use crate::runner::{Chosen, RunStats, Runner, RunnerOptions};
+use crate::sampling::{Sampler, SamplingError};
 
 /// Cold segments that are under construction at once: their slots hold `S_run`, `S` and `T` of every layer.
 const COLD_AT_ONCE: usize = 8;
@@ -311,7 +311,12 @@ impl Engine {
             return Ok(());
         }
         let mut sequences: Vec<&mut Sequence> = jobs.iter_mut().map(|(_, _, sequence)| sequence).collect();
-        self.runner.advance(&mut sequences)?;
+        if self.runner.chooses() {
+            // The device looks whether the last logits are finite; the tokens mean nothing.
+            self.runner.choose(&mut sequences, &[])?;
+        } else {
+            self.runner.advance(&mut sequences)?;
+        }
         let finished: Vec<(&Resident, &Sequence)> = jobs.iter().map(|(_, r, s)| (r, s)).collect();
         self.runner.publish(&finished)
     }
@@ -344,27 +349,51 @@ impl Engine {
         let mut sampler = Sampler::new(request.sampling)?;
         let mut history: Vec<u32> = request.segments.concat();
         let (mut tokens, mut logprobs) = (Vec::new(), Vec::new());
-        let mut logits = self.runner.advance(&mut [sequence])?.pop().unwrap_or_default();
-        let prompt = self.counters();
-        let mut ttft = start.elapsed();
-        while tokens.len() < request.max_new {
-            let sampled = sampler.sample(&logits, &history, tokens.len() as u64)?;
-            if tokens.is_empty() {
-                ttft = start.elapsed();
-            }
-            if request.stop.contains(&sampled.token) {
+        if request.max_new == 0 {
+            self.runner.advance(&mut [sequence])?;
+            return Ok(Generated {
+                tokens,
+                logprobs,
+                stop: Stop::Length,
+                ttft: start.elapsed(),
+                prompt: self.counters(),
+            });
+        }
+        let mut chosen = self.next(sequence, &mut sampler, &history, 0)?;
+        let (prompt, ttft) = (self.counters(), start.elapsed());
+        loop {
+            if request.stop.contains(&chosen.token) {
                 return Ok(Generated { tokens, logprobs, stop: Stop::Token, ttft, prompt });
             }
-            on_token(sampled.token);
-            tokens.push(sampled.token);
-            logprobs.push(sampled.logprob);
-            history.push(sampled.token);
-            if tokens.len() < request.max_new {
-                sequence.push(sampled.token);
-                logits = self.runner.advance(&mut [sequence])?.pop().unwrap_or_default();
+            on_token(chosen.token);
+            tokens.push(chosen.token);
+            logprobs.push(chosen.logprob);
+            history.push(chosen.token);
+            if tokens.len() >= request.max_new {
+                return Ok(Generated { tokens, logprobs, stop: Stop::Length, ttft, prompt });
             }
+            sequence.push(chosen.token);
+            chosen = self.next(sequence, &mut sampler, &history, tokens.len() as u64)?;
         }
-        Ok(Generated { tokens, logprobs, stop: Stop::Length, ttft, prompt })
+    }
+
+    /// Runs what is left of a sequence and chooses the token of its last row: on the device, where it can and nothing needs
+    /// the logits on the host.
+    fn next(
+        &mut self,
+        sequence: &mut Sequence,
+        sampler: &mut Sampler,
+        history: &[u32],
+        step: u64,
+    ) -> Result<Chosen, EngineError> {
+        let choice = sampler.params().choice(step).filter(|_| self.runner.chooses());
+        if let Some(choice) = choice {
+            let last = self.runner.choose(&mut [sequence], &[choice])?.pop().and_then(|tokens| tokens.last().copied());
+            return last.ok_or(EngineError::Sampling(SamplingError::NoLogits));
+        }
+        let logits = self.runner.advance(&mut [sequence])?.pop().unwrap_or_default();
+        let sampled = sampler.sample(&logits, history, step)?;
+        Ok(Chosen { token: sampled.token, logprob: sampled.logprob })
     }
 }
 

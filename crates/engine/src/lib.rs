@@ -19,5 +19,5 @@ pub use engine::{Engine, EngineOptions};
 pub use error::EngineError;
 pub use report::{Answer, SegmentReport, Stop, Work};
 pub use request::Request;
-pub use runner::{RunStats, Runner, RunnerOptions, Tap};
+pub use runner::{Chosen, RunStats, Runner, RunnerOptions, Tap};
 pub use verify::{Drift, LayerDrift};

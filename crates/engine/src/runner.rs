@@ -5,12 +5,12 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seam_device::{Buffer, BufferUse, CommandList, DType, Device, Lane, align_up};
+use seam_device::{Buffer, BufferUse, CommandList, DType, Device, Lane, Ticket, align_up};
 use seam_model::config::ModelConfig;
 use seam_model::layers::PassContext;
 use seam_model::weights::{Weights, fingerprint};
 use seam_model::{Capture, Memory, ModelError, NoProbe, Stack, StackSpec, Workspace, load};
-use seam_ops::{Checked, PassBuilder, PassShape, PassTables};
+use seam_ops::{BAD_LOGITS, Checked, Choice, PassBuilder, PassShape, PassTables, Sample};
 use seam_pic::{Resident, Sequence};
 
 use crate::checked::ScanProbe;
@@ -75,6 +75,29 @@ struct Watch<'a> {
     taps: &'a mut Vec<Tap>,
 }
 
+/// A token that the device chose.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Chosen {
+    /// Its id.
+    pub token: u32,
+    /// Its log-probability under the unmodified logits.
+    pub logprob: f32,
+}
+
+/// What becomes of the rows that want logits, by sequence.
+enum Want<'a> {
+    /// The host reads them.
+    Logits(&'a mut [Vec<f32>]),
+    /// The device chooses a token of each, as its sequence says.
+    Tokens(&'a [Choice], &'a mut [Vec<Chosen>]),
+}
+
+/// What the host reads of a pass.
+enum Read {
+    Logits(Vec<f32>),
+    Tokens(Vec<Chosen>),
+}
+
 struct Recorded {
     list: CommandList,
     used: u64,
@@ -92,7 +115,8 @@ pub struct Runner {
     pub memory: Memory,
     work: Workspace,
     tables: Buffer,
-    lists: HashMap<PassShape, Recorded>,
+    /// By shape, and whether the device chooses tokens.
+    lists: HashMap<(PassShape, bool), Recorded>,
     max_rows: u32,
     max_logits: u32,
     checked: bool,
@@ -186,9 +210,32 @@ impl Runner {
     pub fn advance(&mut self, sequences: &mut [&mut Sequence]) -> Result<Vec<Vec<f32>>, EngineError> {
         let mut logits = vec![Vec::new(); sequences.len()];
         while sequences.iter().any(|s| s.rows_left() > 0) {
-            self.step(sequences, &mut logits, None)?;
+            self.step(sequences, Want::Logits(&mut logits), None)?;
         }
         Ok(logits)
+    }
+
+    /// Whether the device can choose tokens. In checked mode everything is looked at by the host.
+    #[must_use]
+    pub fn chooses(&self) -> bool {
+        !self.checked && Sample::available(self.device.caps())
+    }
+
+    /// As [`Runner::advance`], but the device chooses the token of each row that wanted logits: `choices` has one for each
+    /// sequence. Only tokens and their log-probabilities are read.
+    ///
+    /// # Errors
+    /// As [`Runner::advance`]; [`EngineError::Op`] where the device lacks the kernel.
+    pub fn choose(
+        &mut self,
+        sequences: &mut [&mut Sequence],
+        choices: &[Choice],
+    ) -> Result<Vec<Vec<Chosen>>, EngineError> {
+        let mut chosen = vec![Vec::new(); sequences.len()];
+        while sequences.iter().any(|s| s.rows_left() > 0) {
+            self.step(sequences, Want::Tokens(choices, &mut chosen), None)?;
+        }
+        Ok(chosen)
     }
 
     /// As [`Runner::advance`] for one sequence, also returning the intermediate results that `filter` admits, with one
@@ -204,7 +251,7 @@ impl Runner {
         let mut logits = vec![Vec::new()];
         let mut taps: Vec<Tap> = Vec::new();
         while sequence.rows_left() > 0 {
-            self.step(&mut [sequence], &mut logits, Some(Watch { filter, taps: &mut taps }))?;
+            self.step(&mut [sequence], Want::Logits(&mut logits), Some(Watch { filter, taps: &mut taps }))?;
         }
         Ok((logits.pop().unwrap_or_default(), taps))
     }
@@ -212,7 +259,7 @@ impl Runner {
     fn step(
         &mut self,
         sequences: &mut [&mut Sequence],
-        logits: &mut [Vec<f32>],
+        want: Want<'_>,
         watch: Option<Watch<'_>>,
     ) -> Result<(), EngineError> {
         let mut pass = self.builder();
@@ -225,24 +272,45 @@ impl Runner {
             }
         }
         let (rows, wanted) = (pass.rows(), pass.logits());
-        let all = self.run(&pass.finish()?, (rows, wanted), watch)?;
+        let choose = matches!(want, Want::Tokens(..));
+        if let (Want::Tokens(choices, _), true) = (&want, wanted > 0) {
+            let of = |i: usize| choices.get(i).copied().unwrap_or(Choice::GREEDY);
+            let all: Vec<Choice> =
+                emitted.iter().flat_map(|(i, e)| std::iter::repeat_n(of(*i), e.logits as usize)).collect();
+            let bytes: &[u8] = bytemuck::cast_slice(&all);
+            self.device.write(&self.work.choices.range(0, bytes.len() as u64)?, bytes)?;
+        }
         let vocab = self.spec().vocab as usize;
-        for (i, e) in emitted {
-            let range = e.first_logit as usize * vocab..(e.first_logit + e.logits) as usize * vocab;
-            if let (Some(out), Some(values)) = (logits.get_mut(i), all.get(range)) {
-                out.extend_from_slice(values);
+        match (self.run(&pass.finish()?, (rows, wanted), choose, watch)?, want) {
+            (Read::Logits(all), Want::Logits(logits)) => {
+                for (i, e) in emitted {
+                    let range = e.first_logit as usize * vocab..(e.first_logit + e.logits) as usize * vocab;
+                    if let (Some(out), Some(values)) = (logits.get_mut(i), all.get(range)) {
+                        out.extend_from_slice(values);
+                    }
+                }
             }
+            (Read::Tokens(all), Want::Tokens(_, chosen)) => {
+                for (i, e) in emitted {
+                    let range = e.first_logit as usize..(e.first_logit + e.logits) as usize;
+                    if let (Some(out), Some(tokens)) = (chosen.get_mut(i), all.get(range)) {
+                        out.extend_from_slice(tokens);
+                    }
+                }
+            }
+            (Read::Logits(_), Want::Tokens(..)) | (Read::Tokens(_), Want::Logits(_)) => {}
         }
         Ok(())
     }
 
-    /// Runs one pass; returns its logits.
+    /// Runs one pass; returns its logits, or its tokens if the device chooses them.
     fn run(
         &mut self,
         pass: &PassTables,
         (rows, wanted): (u32, u32),
+        choose: bool,
         watch: Option<Watch<'_>>,
-    ) -> Result<Vec<f32>, EngineError> {
+    ) -> Result<Read, EngineError> {
         let bytes = u64::from(pass.shape.words) * 4;
         if self.tables.bytes() < bytes {
             // Recorded lists name the old tables.
@@ -255,16 +323,17 @@ impl Runner {
         self.stats.table_bytes += pass.words.len() as u64 * 4;
         let ticket = match watch {
             None => {
-                if !self.lists.contains_key(&pass.shape) {
+                let key = (pass.shape.clone(), choose);
+                if !self.lists.contains_key(&key) {
                     let (list, checked) = if self.checked {
-                        self.record_checked(&pass.shape)?
+                        self.record_checked(&pass.shape, choose)?
                     } else {
-                        (self.record(&pass.shape, &mut NoProbe)?, None)
+                        (self.record(&pass.shape, choose, &mut NoProbe)?, None)
                     };
-                    self.keep(pass.shape.clone(), list, checked);
+                    self.keep(key.clone(), list, checked);
                 }
                 let used = self.stats.passes;
-                let Some(recorded) = self.lists.get_mut(&pass.shape) else {
+                let Some(recorded) = self.lists.get_mut(&key) else {
                     return Err(EngineError::EmptyPrompt("no pass was recorded"));
                 };
                 recorded.used = used;
@@ -280,55 +349,78 @@ impl Runner {
             Some(Watch { filter, taps }) => {
                 let device = Arc::clone(&self.device);
                 let mut capture = Capture::new(&*device, filter);
-                let list = self.record(&pass.shape, &mut capture)?;
+                let list = self.record(&pass.shape, choose, &mut capture)?;
                 let ticket = self.device.submit(&list, Lane::Compute, &[])?;
                 collect(capture, (rows, wanted), taps)?;
                 ticket
             }
         };
-        let logits = if wanted > 0 {
-            let vocab = self.spec().vocab;
-            let range = self.work.readback.range(0, u64::from(wanted) * u64::from(vocab) * 4)?;
-            let bytes = self.device.read(&range, &[ticket])?.wait()?;
-            let logits = floats(&bytes);
-            if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
-                let (row, token) = (at / vocab as usize, at % vocab as usize);
-                return Err(EngineError::NonFinite { row, token });
-            }
-            logits
-        } else {
-            Vec::new()
+        let read = match (choose, wanted) {
+            (false, 0) => Read::Logits(Vec::new()),
+            (true, 0) => Read::Tokens(Vec::new()),
+            (false, _) => Read::Logits(self.read_logits(wanted, ticket)?),
+            (true, _) => Read::Tokens(self.read_chosen(wanted, ticket)?),
         };
         self.stats.device_time += self.device.elapsed(ticket).unwrap_or_default();
+        Ok(read)
+    }
+
+    fn read_logits(&self, wanted: u32, ticket: Ticket) -> Result<Vec<f32>, EngineError> {
+        let vocab = self.spec().vocab;
+        let range = self.work.readback.range(0, u64::from(wanted) * u64::from(vocab) * 4)?;
+        let logits = floats(&self.device.read(&range, &[ticket])?.wait()?);
+        if let Some(at) = logits.iter().position(|l| !l.is_finite()) {
+            let (row, token) = (at / vocab as usize, at % vocab as usize);
+            return Err(EngineError::NonFinite { row, token });
+        }
         Ok(logits)
     }
 
-    fn record(&mut self, shape: &PassShape, probe: &mut dyn seam_model::Probe) -> Result<CommandList, EngineError> {
+    fn read_chosen(&self, wanted: u32, ticket: Ticket) -> Result<Vec<Chosen>, EngineError> {
+        let range = self.work.chosen_readback.range(0, u64::from(wanted) * 8)?;
+        let words = floats(&self.device.read(&range, &[ticket])?.wait()?);
+        let one = |(row, pair): (usize, &[f32])| match pair[0].to_bits() {
+            BAD_LOGITS => Err(EngineError::NonFinite { row, token: pair[1].to_bits() as usize }),
+            token => Ok(Chosen { token, logprob: pair[1] }),
+        };
+        words.chunks_exact(2).enumerate().map(one).collect()
+    }
+
+    fn record(
+        &mut self,
+        shape: &PassShape,
+        choose: bool,
+        probe: &mut dyn seam_model::Probe,
+    ) -> Result<CommandList, EngineError> {
         self.stats.recorded += 1;
         let mut recorder = self.device.recorder();
         let tables = self.tables.range(0, u64::from(shape.words) * 4)?;
-        let pass =
-            PassContext { caps: self.device.caps(), tables: &tables, shape, memory: &self.memory, work: &self.work };
+        let (caps, memory, work) = (self.device.caps(), &self.memory, &self.work);
+        let pass = PassContext { caps, tables: &tables, shape, memory, work, choose };
         self.stack.record(&mut *recorder, &pass, probe)?;
         Ok(recorder.finish()?)
     }
 
     /// The same with a scan of everything the stack shows.
-    fn record_checked(&mut self, shape: &PassShape) -> Result<(CommandList, Option<Checked>), EngineError> {
+    fn record_checked(
+        &mut self,
+        shape: &PassShape,
+        choose: bool,
+    ) -> Result<(CommandList, Option<Checked>), EngineError> {
         let device = Arc::clone(&self.device);
         let tables = self.tables.range(0, u64::from(shape.words) * 4)?;
         let gates = self.spec().linear.map_or(0, |l| l.recurrence.log_gates());
         let mut probe = ScanProbe::new(&*device, &tables, self.spec().full.len(), gates)?;
-        let list = self.record(shape, &mut probe)?;
+        let list = self.record(shape, choose, &mut probe)?;
         Ok((list, Some(probe.finish())))
     }
 
-    fn keep(&mut self, shape: PassShape, list: CommandList, checked: Option<Checked>) {
+    fn keep(&mut self, key: (PassShape, bool), list: CommandList, checked: Option<Checked>) {
         if self.lists.len() >= KEPT_LISTS {
-            let oldest = self.lists.iter().min_by_key(|(_, r)| r.used).map(|(shape, _)| shape.clone());
-            oldest.map(|shape| self.lists.remove(&shape));
+            let oldest = self.lists.iter().min_by_key(|(_, r)| r.used).map(|(key, _)| key.clone());
+            oldest.map(|key| self.lists.remove(&key));
         }
-        self.lists.insert(shape, Recorded { list, used: self.stats.passes, checked });
+        self.lists.insert(key, Recorded { list, used: self.stats.passes, checked });
     }
 
     /// Copies finished cold sequences into their entries' memory: one submission for all.

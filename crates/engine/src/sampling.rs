@@ -1,4 +1,4 @@
-//! Choosing the next token from logits, on the host.
+//! Choosing the next token from logits: the host's sampler, and what a device needs to choose as it does.
 //!
 //! The order is that of the transformers library: repetition penalty, temperature, top-k, top-p, min-p, draw.
 //! Everything after the logits is f64, so that no legal parameter overflows. A draw depends only on the logits, the
@@ -9,6 +9,7 @@ mod tests;
 
 use rand_chacha::ChaCha8Rng;
 use rand_chacha::rand_core::{Rng, SeedableRng};
+use seam_ops::Choice;
 use serde::{Deserialize, Serialize};
 
 /// How a request chooses its tokens. The default is greedy.
@@ -53,6 +54,18 @@ impl SamplingParams {
             ),
         ];
         checks.into_iter().find(|(ok, _)| !ok).map_or(Ok(()), |(_, error)| Err(error))
+    }
+
+    /// What a device needs to choose the token of step number `step`; `None` where only the host can, for it knows the
+    /// history that the repetition penalty looks at.
+    ///
+    /// The random number is the host's. Device and host choose alike but where their sums differ by a rounding; of the
+    /// highest logits both take the first.
+    #[must_use]
+    pub fn choice(&self, step: u64) -> Option<Choice> {
+        let draw = draw(self.seed, step) << 11;
+        let choice = || Choice::new(self.temperature, self.top_k, self.top_p, self.min_p, draw);
+        (self.repetition_penalty == 1.0).then(choice)
     }
 }
 
@@ -316,14 +329,18 @@ fn survey(logits: &[f32]) -> Result<Raw, SamplingError> {
     Ok(Raw { best: best.0, max, sum, top_gap: (1.0 - (f64::from(second) - max).exp()) / sum })
 }
 
-/// Uniform in [0, 1), 53 bits: a function of seed and step alone. Every step has a block of the key stream to itself
-/// (16 words of 32 bits).
+/// Uniform in [0, 1).
 fn uniform(seed: u64, step: u64) -> f64 {
+    draw(seed, step) as f64 * (1.0 / (1u64 << 53) as f64)
+}
+
+/// 53 bits: a function of seed and step alone. Every step has a block of the key stream to itself (16 words of 32 bits).
+fn draw(seed: u64, step: u64) -> u64 {
     let mut key = [0; 32];
     if let Some(start) = key.first_chunk_mut() {
         *start = seed.to_le_bytes();
     }
     let mut rng = ChaCha8Rng::from_seed(key);
     rng.set_word_pos(u128::from(step) * 16);
-    (rng.next_u64() >> 11) as f64 * (1.0 / (1u64 << 53) as f64)
+    rng.next_u64() >> 11
 }

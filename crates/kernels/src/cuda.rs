@@ -55,6 +55,7 @@ files![
     "norm/rms_norm.cu",
     "rope/rope.cu",
     "router/router.cu",
+    "sample/sample.cu",
     "scan/scan.cu",
     "skip/skip.cu",
 ];

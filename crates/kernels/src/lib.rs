@@ -25,6 +25,7 @@ pub mod mlstm;
 pub mod norm;
 pub mod rope;
 pub mod router;
+pub mod sample;
 pub mod scan;
 pub mod skip;
 pub mod source;

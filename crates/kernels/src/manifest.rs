@@ -5,7 +5,7 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 use crate::twin::Args;
 use crate::{
     attention, attention_mma, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope,
-    router, scan, skip, tile,
+    router, sample, scan, skip, tile,
 };
 
 /// One binding of a kernel.
@@ -116,6 +116,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &attention_mma::ATTENTION_MMA,
     &attention_mma::ATTENTION_JOIN,
     &attention_mma::ATTENTION_PART,
+    &sample::SAMPLE,
 ];
 
 /// The kernel with this id.

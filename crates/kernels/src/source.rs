@@ -47,6 +47,7 @@ files![
     "norm/rms_norm.wgsl",
     "rope/rope.wgsl",
     "router/router.wgsl",
+    "sample/sample.wgsl",
     "scan/scan.wgsl",
     "skip/skip.wgsl",
 ];

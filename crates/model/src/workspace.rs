@@ -1,7 +1,7 @@
 //! Activations of a pass, allocated once.
 
 use seam_device::{Buffer, BufferRange, BufferUse, Device};
-use seam_ops::{OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
+use seam_ops::{Choice, OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
 use crate::config::ModelConfig;
 use crate::spec::StackSpec;
@@ -68,6 +68,12 @@ pub struct Workspace {
     pub logits: Tensor,
     /// Where the host reads logits.
     pub readback: Buffer,
+    /// How the token of each such row is chosen: a `seam_ops::Choice` a row.
+    pub choices: Buffer,
+    /// Tokens and their log-probabilities `[logits, 2]`.
+    pub chosen: Tensor,
+    /// Where the host reads them.
+    pub chosen_readback: Buffer,
 }
 
 /// Scratch memory of the tiles of a pass of at most `rows` rows, if there are to be any.
@@ -145,6 +151,9 @@ impl Workspace {
             last_norm: Tensor::new(device, "last normalised", logits, spec.hidden)?,
             logits: Tensor::new(device, "logits", logits, spec.vocab)?,
             readback: device.alloc("logits for the host", bytes, BufferUse::Readback)?,
+            choices: device.alloc("choices", u64::from(logits) * size_of::<Choice>() as u64, BufferUse::Storage)?,
+            chosen: Tensor::new(device, "chosen tokens", logits, 2)?,
+            chosen_readback: device.alloc("tokens for the host", u64::from(logits) * 8, BufferUse::Readback)?,
         })
     }
 }

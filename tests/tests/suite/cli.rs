@@ -20,21 +20,21 @@ fn binary() -> PathBuf {
     })
 }
 
-struct Ran {
-    code: Option<i32>,
-    out: String,
-    err: String,
+pub(crate) struct Ran {
+    pub(crate) code: Option<i32>,
+    pub(crate) out: String,
+    pub(crate) err: String,
 }
 
 impl Ran {
     /// The document on standard output, which holds nothing else.
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.out).unwrap_or_else(|e| panic!("{e}: {}\n{}", self.out, self.err))
     }
 }
 
 /// Runs the binary; no run may panic.
-fn seam(args: &[&str]) -> Ran {
+pub(crate) fn seam(args: &[&str]) -> Ran {
     let output = Command::new(binary()).args(args).stdin(Stdio::null()).output().expect("the binary runs");
     let text = |bytes| String::from_utf8(bytes).expect("UTF-8");
     let ran = Ran { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) };
@@ -42,7 +42,7 @@ fn seam(args: &[&str]) -> Ran {
     ran
 }
 
-fn text(path: &Path) -> &str {
+pub(crate) fn text(path: &Path) -> &str {
     path.to_str().expect("UTF-8")
 }
 

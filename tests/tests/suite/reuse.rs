@@ -39,8 +39,8 @@ fn a_second_request_computes_only_seams_and_query() {
         assert_eq!(after.submissions - before.submissions, 1, "one submission a pass");
         let params = after.written - before.written - warm.work.table_bytes;
         assert!(params <= 64 << 10, "only tables and launch parameters were written, not {params} bytes more");
-        assert_eq!(after.copied - before.copied, 320 * 4, "no KV is copied: only the logits of one row");
-        assert_eq!(after.read - before.read, 320 * 4);
+        assert_eq!(after.copied - before.copied, 8, "no KV is copied: only a token and its log-probability");
+        assert_eq!(after.read - before.read, 8);
     }
 }
 

@@ -1,6 +1,7 @@
 //! The commands, one a file, and what several of them share.
 
 pub(crate) mod ask;
+pub(crate) mod bench;
 pub(crate) mod check;
 pub(crate) mod demo;
 pub(crate) mod doctor;

@@ -16,7 +16,7 @@ use serde::Serialize;
 pub(crate) use curves::{Curve, CurvePanel, Legend, curves};
 pub(crate) use format::{bytes, clean, count, duration, millis, ratio, short};
 pub(crate) use gauge::{Gauge, GaugePanel, GaugeRow, gauges, stacked};
-pub(crate) use plot::{Panel, Scale, Series, svg};
+pub(crate) use plot::{COLOURS, FONT, Panel, Scale, Series, plot_error, svg};
 pub(crate) use progress::Progress;
 pub(crate) use style::{heading, verdict};
 pub(crate) use table::{Column, Table};

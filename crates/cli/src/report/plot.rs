@@ -37,10 +37,11 @@ pub(crate) struct Panel {
 }
 
 /// Colours that remain distinct without red and green vision (Okabe and Ito, 2008).
-pub(super) const COLOURS: [RGBColor; 4] =
+pub(crate) const COLOURS: [RGBColor; 4] =
     [RGBColor(0, 114, 178), RGBColor(213, 94, 0), RGBColor(0, 158, 115), RGBColor(204, 121, 167)];
 
-pub(super) const FONT: &str = "sans-serif";
+/// The font of all text.
+pub(crate) const FONT: &str = "sans-serif";
 const PANEL: (u32, u32) = (520, 380);
 
 /// The panels beside each other as one SVG document.
@@ -78,7 +79,8 @@ pub(crate) fn svg(panels: &[Panel]) -> Result<String> {
     Ok(out)
 }
 
-pub(super) fn plot_error<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
+/// An error of the plotting library.
+pub(crate) fn plot_error<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> anyhow::Error {
     anyhow!("cannot draw the plot: {error}")
 }
 

@@ -27,4 +27,7 @@ pub struct PassContext<'a> {
     pub memory: &'a Memory,
     /// Activations.
     pub work: &'a Workspace,
+    /// Whether the device chooses the token of each row that wants logits, as the workspace's choices say; the host then
+    /// reads tokens and not logits.
+    pub choose: bool,
 }

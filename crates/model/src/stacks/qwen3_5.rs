@@ -2,7 +2,9 @@
 
 use seam_device::{Caps, Device, Recorder};
 use seam_kernels::tables::{LOGITS, ROWS};
-use seam_ops::{Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Tensor, Update, Weight, kv_dtype};
+use seam_ops::{
+    Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Sample, Tensor, Update, Weight, kv_dtype,
+};
 
 use super::Stack;
 use crate::config::{LayerKind, ModelConfig, Qwen35Config};
@@ -172,8 +174,15 @@ impl Stack for Qwen35 {
             let weight = self.head.as_ref().unwrap_or(&self.embed);
             Linear { rows: (tables, LOGITS), x: &normed, weight, out: &logits, accumulate: false }
                 .record(recorder, caps)?;
-            let range = work.readback.range(0, logits.range().len).map_err(seam_ops::OpError::from)?;
-            recorder.copy(&logits.range(), &range)?;
+            let (found, to) = if pass.choose {
+                let (choices, out) = (work.choices.all(), work.chosen.first(shape.logits));
+                Sample { tables, logits: &logits, choices: &choices, out: &out }.record(recorder, caps)?;
+                (out.range(), &work.chosen_readback)
+            } else {
+                (logits.range(), &work.readback)
+            };
+            let range = to.range(0, found.len).map_err(seam_ops::OpError::from)?;
+            recorder.copy(&found, &range)?;
         }
         Ok(())
     }
