@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use libloading::Library;
 
+use crate::blas::Blas;
 use crate::cache::default_dir;
 use crate::driver::{Described, Driver};
 use crate::find::{Candidate, Search};
@@ -37,6 +38,8 @@ pub struct Report {
     pub driver: Result<(u32, u32), String>,
     /// Version of NVRTC and what it was loaded from, or what was tried.
     pub nvrtc: Result<((u32, u32), String), String>,
+    /// Version of cublasLt and what it was loaded from, or what was tried. Without it products are own kernels.
+    pub cublas_lt: Result<((u32, u32), String), String>,
     /// The GPUs; none without a driver.
     pub gpus: Vec<GpuReport>,
     /// Where compiled kernels are kept, unless a device is told otherwise.
@@ -91,6 +94,7 @@ pub fn report() -> Report {
     let major = driver.as_ref().ok().map(|(_, version)| version / 1000);
     Report {
         nvrtc: Nvrtc::find(&search, major).map(|found| (found.version, found.origin)),
+        cublas_lt: Blas::find(&search, major).map(|found| (found.version, found.origin)),
         driver: driver.map(|(_, version)| (version / 1000, version % 1000 / 10)),
         gpus,
         cache: default_dir(),
@@ -165,6 +169,7 @@ mod tests {
         let all = Report {
             driver: Ok((13, 0)),
             nvrtc: Ok(((13, 0), "libnvrtc.so.13".into())),
+            cublas_lt: Ok(((13, 0), "libcublasLt.so.13".into())),
             gpus: vec![good],
             cache: None,
         };

@@ -33,6 +33,7 @@ files![
     "gather/gather_rows.cu",
     "gemm/gemm.cu",
     "gemm/gemm_few.cu",
+    "gemm/gemm_parts.cu",
     "kv_write/kv_write.cu",
     "norm/gated_rms_norm.cu",
     "norm/l2_norm.cu",

@@ -110,6 +110,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &scan::SCAN,
     &chunk::CHUNK_PREPARE,
     &chunk::CHUNK_CHAIN,
+    &gemm::parts::GEMM_PARTS,
 ];
 
 /// The kernel with this id.
