@@ -89,7 +89,7 @@ impl CpuDevice {
         if tickets.iter().all(|t| t.device == self.id) {
             return Ok(());
         }
-        Err(DeviceError::BadDispatch { kernel: "submit".to_owned(), reason: "a ticket of another device".to_owned() })
+        Err(DeviceError::ForeignBuffer { device: "cpu".to_owned(), label: "a ticket".to_owned() })
     }
 }
 

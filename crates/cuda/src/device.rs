@@ -1,5 +1,6 @@
 //! Opening a device, and the contract.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,7 @@ use crate::kernels::Kernels;
 use crate::list::{GraphCounters, GraphCounts, List};
 use crate::memory::{alloc, memory, upload};
 use crate::nvrtc::Nvrtc;
+use crate::peer::import;
 use crate::products::Products;
 use crate::read::read;
 use crate::recorder::CudaRecorder;
@@ -69,7 +71,7 @@ impl Default for Options {
 }
 
 /// An NVIDIA GPU. Every opened device is its own, also on one GPU, where they share memory and the driver's context.
-pub struct CudaDevice(Arc<Core>);
+pub struct CudaDevice(pub(crate) Arc<Core>);
 
 impl std::fmt::Debug for CudaDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -329,6 +331,19 @@ impl Device for CudaDevice {
         let pending = read(&self.0, range)?;
         self.0.counters.read.fetch_add(range.len, Ordering::Relaxed);
         Ok(pending)
+    }
+
+    /// Memory of another CUDA device is reached where both are on one GPU, or where the driver offers peer access.
+    fn import(
+        &self,
+        src: &BufferRange,
+        from: &dyn Device,
+        dst: &BufferRange,
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, DeviceError>> {
+        let from: &dyn Any = from;
+        let from = from.downcast_ref::<Self>()?;
+        import(&self.0, &from.0, src, dst, after).transpose()
     }
 }
 

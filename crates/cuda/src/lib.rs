@@ -31,10 +31,13 @@ mod device;
 mod doctor;
 mod driver;
 mod find;
+#[cfg(test)]
+mod gpu_tests;
 mod kernels;
 mod list;
 mod memory;
 mod nvrtc;
+mod peer;
 mod products;
 mod read;
 mod recorder;

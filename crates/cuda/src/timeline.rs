@@ -80,6 +80,15 @@ impl Timeline {
         Ok(())
     }
 
+    /// What another device must wait for before it reads this one's memory: everything submitted or written so far.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(crate) fn settled(&mut self, gpu: &Gpu) -> Result<Arc<Event>, DeviceError> {
+        self.host_work(gpu)?;
+        gpu.done("mark", gpu.compute.mark())
+    }
+
     /// The next submission.
     pub(crate) fn push(&mut self, lane: Lane, begin: Arc<Event>, end: Arc<Event>, list: Arc<List>) -> u64 {
         self.last += 1;

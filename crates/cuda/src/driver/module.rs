@@ -10,6 +10,9 @@ use cudarc::driver::sys::{self, CUresult};
 
 use super::{Answer, Context, Refusal};
 
+/// Bytes of the header of every cubin.
+const ELF_HEADER: usize = 64;
+
 /// A loaded kernel.
 pub(crate) struct Module {
     context: Arc<Context>,
@@ -27,6 +30,10 @@ unsafe impl Sync for Module {}
 impl Module {
     /// Loads the kernel `name`, whose launches ask for `dynamic` bytes of shared memory, from a cubin.
     pub(crate) fn load(context: &Arc<Context>, cubin: &[u8], name: &str, dynamic: u32) -> Answer<Self> {
+        // The driver takes no length: it believes what the header says, and takes anything without one for text.
+        if cubin.len() < ELF_HEADER || !cubin.starts_with(b"\x7fELF") {
+            return Err(Refusal::Driver(CUresult::CUDA_ERROR_INVALID_IMAGE));
+        }
         context.enter()?;
         let entry = CString::new(name).map_err(|_| Refusal::Driver(CUresult::CUDA_ERROR_INVALID_VALUE))?;
         // SAFETY: the image is a cubin that NVRTC made, whole by its checksum; the driver checks its form and chip.
