@@ -70,7 +70,7 @@ impl Nvrtc {
                 Err(why) => tried.push(format!("{candidate}: {why}")),
             }
         }
-        Err(tried.join("; "))
+        if tried.is_empty() { Err("there is no folder to look into".to_owned()) } else { Err(tried.join("; ")) }
     }
 
     fn open(candidate: &Candidate) -> Result<Self, String> {

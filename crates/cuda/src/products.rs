@@ -69,6 +69,12 @@ impl Products {
         Self { session: Arc::new(session), plans: Mutex::default(), shared: Mutex::default() }
     }
 
+    /// Number of shapes for which a plan was sought.
+    #[cfg(test)]
+    pub(crate) fn plans(&self) -> usize {
+        lock(&self.plans).len()
+    }
+
     fn plan(&self, core: &Core, shape: &Shape) -> Result<Option<Arc<Plan>>, DeviceError> {
         let mut plans = lock(&self.plans);
         if let Some(plan) = plans.get(shape) {

@@ -8,6 +8,7 @@ mod benches;
 mod cli;
 mod conformance;
 mod contract;
+mod cuda;
 mod goldens;
 mod lanes;
 mod operations;

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         auto: first_cuda.unwrap_or_else(|| gpu.map_or_else(|| "cpu".to_owned(), |index| format!("wgpu:{index}"))),
         cache: args.cache.as_deref().map(cache_dir),
-        hints: [hints::hints(&Facts::gather(&adapters)), cuda.missing()].concat(),
+        hints: [hints::hints(&Facts::gather(&adapters)), cuda.missing(), cuda.advice()].concat(),
         devices,
     };
     args.output.emit(&document, || text(&document))?;
