@@ -200,6 +200,7 @@ impl Device for CpuDevice {
     }
 
     fn elapsed(&self, ticket: Ticket) -> Option<Duration> {
+        self.own_tickets(&[ticket]).ok()?;
         self.state().times.iter().find(|(value, _)| *value == ticket.value).map(|(_, time)| *time)
     }
 

@@ -54,7 +54,8 @@ impl Work {
         let (lda, ldc) = (k + 4 * more, column + n + more);
         let mut a = noise(1, ((m - 1) * lda + k) as usize);
         // What lies in rows that do not count must not reach the others.
-        a[(rows.unwrap_or(m).min(m) * lda) as usize..].fill(f32::NAN);
+        let counted = (rows.unwrap_or(m).min(m) * lda) as usize;
+        a.iter_mut().skip(counted).for_each(|x| *x = f32::NAN);
         let mut w = noise(2, (n * k) as usize);
         if weight == DType::BF16 {
             w.iter_mut().for_each(|x| *x = bf16::from_f32(*x).to_f32());
