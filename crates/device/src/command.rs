@@ -46,7 +46,8 @@ pub struct Gemm {
     pub w: BufferRange,
     /// C.
     pub c: BufferRange,
-    /// A u32 that holds the number of rows to compute: `rows.1` is its index in words.
+    /// A u32 that holds the number of rows to compute: `rows.1` is its index in words. What C holds in the rows from there up
+    /// to `m` afterwards is up to the device; what A holds there reaches no other row.
     pub rows: Option<(BufferRange, u32)>,
 }
 
