@@ -99,6 +99,20 @@ pub fn cuda_bf16() -> Option<Arc<dyn Device>> {
     .clone()
 }
 
+/// A CUDA device with the given options, for a test of its own; `None`, with the reason printed, where there is none.
+///
+/// # Panics
+/// If `SEAM_REQUIRE` lists cuda and it does not open.
+#[must_use]
+pub fn own_cuda(options: &seam_cuda::Options) -> Option<Arc<CudaDevice>> {
+    // Says why, once, where there is no GPU at all.
+    cuda()?;
+    match CudaDevice::open(options) {
+        Ok(device) => Some(device),
+        Err(error) => panic!("{options:?}: {error}"),
+    }
+}
+
 /// Every device of this machine.
 #[must_use]
 pub fn devices() -> Vec<Arc<dyn Device>> {

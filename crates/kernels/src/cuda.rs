@@ -47,6 +47,7 @@ files![
     "gather/gather_rows.cu",
     "gemm/gemm.cu",
     "gemm/gemm_few.cu",
+    "gemm/gemm_parts.cu",
     "kv_write/kv_write.cu",
     "kv_write/kv_write_bf16.cu",
     "kv_write/row.cuh",

@@ -117,6 +117,7 @@ pub static MANIFEST: &[&Kernel] = &[
     &attention_mma::ATTENTION_JOIN,
     &attention_mma::ATTENTION_PART,
     &sample::SAMPLE,
+    &gemm::parts::GEMM_PARTS,
 ];
 
 /// The kernel with this id.

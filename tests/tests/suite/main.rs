@@ -9,6 +9,7 @@ mod benches;
 mod cli;
 mod conformance;
 mod contract;
+mod cuda;
 mod goldens;
 mod kernel_bench;
 mod lanes;
