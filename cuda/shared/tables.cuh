@@ -37,7 +37,7 @@ constexpr u32 CONV_LAUNCH_WORDS = 4u;
 constexpr u32 LAUNCH_WORDS = 2u;
 constexpr u32 CHAIN_WORDS = 4u;
 constexpr u32 STEP_WORDS = 8u;
-constexpr u32 CHUNK_WORDS = 2u;
+constexpr u32 CHUNK_WORDS = 4u;
 constexpr u32 ATTENTION_LAUNCH_WORDS = 8u;
 constexpr u32 TILE_WORDS = 4u;
 

@@ -32,7 +32,7 @@ const CONV_LAUNCH_WORDS: u32 = 4u;
 const LAUNCH_WORDS: u32 = 2u;
 const CHAIN_WORDS: u32 = 4u;
 const STEP_WORDS: u32 = 8u;
-const CHUNK_WORDS: u32 = 2u;
+const CHUNK_WORDS: u32 = 4u;
 const ATTENTION_LAUNCH_WORDS: u32 = 8u;
 const TILE_WORDS: u32 = 4u;
 

@@ -51,7 +51,7 @@ pub const MAX_PARTS: u32 = 128;
 /// `[parts, rows, heads, 2]`, not divided by the sums. The pass has tiles; `TILE` says which kind a launch takes. Grid: x =
 /// tiles, y = KV heads, z = parts.
 pub static ATTENTION_MMA: Kernel = Kernel {
-    id: KernelId(26),
+    id: KernelId(28),
     name: "attention_mma",
     wgsl: None,
     cuda: Some("attention/attention_mma.cu"),
@@ -81,7 +81,7 @@ pub static ATTENTION_MMA: Kernel = Kernel {
 /// that made the parts. A part that saw no key for a query has the sum 0, and its values are not read. Grid: x = heads, y =
 /// rows.
 pub static ATTENTION_JOIN: Kernel = Kernel {
-    id: KernelId(27),
+    id: KernelId(29),
     name: "attention_join",
     wgsl: None,
     cuda: Some("attention/attention_join.cu"),
@@ -103,7 +103,7 @@ pub static ATTENTION_JOIN: Kernel = Kernel {
 /// `part_out` is `[parts, rows, heads·HEAD]` and `part_stats` `[parts, rows, heads, 2]`, not divided by the sums. Grid: x = KV
 /// heads, y = rows, z = parts.
 pub static ATTENTION_PART: Kernel = Kernel {
-    id: KernelId(28),
+    id: KernelId(30),
     name: "attention_part",
     wgsl: None,
     cuda: Some("attention/attention_part.cu"),

@@ -49,7 +49,7 @@ pub static KV_WRITE: Kernel = Kernel {
 
 /// [`KV_WRITE`] into a slab of bf16, two elements a word, each rounded to nearest even.
 pub static KV_WRITE_BF16: Kernel = Kernel {
-    id: KernelId(25),
+    id: KernelId(27),
     name: "kv_write_bf16",
     wgsl: None,
     cuda: Some("kv_write/kv_write_bf16.cu"),

@@ -29,6 +29,7 @@ pub mod scan;
 pub mod skip;
 pub mod source;
 pub mod tables;
+pub mod tile;
 pub mod twin;
 
 pub use manifest::{Binding, Constant, Kernel, kernel, validate};

@@ -5,7 +5,7 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 use crate::twin::Args;
 use crate::{
     attention, attention_mma, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope,
-    router, scan, skip,
+    router, scan, skip, tile,
 };
 
 /// One binding of a kernel.
@@ -110,6 +110,8 @@ pub static MANIFEST: &[&Kernel] = &[
     &scan::SCAN,
     &chunk::CHUNK_PREPARE,
     &chunk::CHUNK_CHAIN,
+    &tile::TILE_PREPARE,
+    &tile::TILE_CHAIN,
     &kv_write::KV_WRITE_BF16,
     &attention_mma::ATTENTION_MMA,
     &attention_mma::ATTENTION_JOIN,

@@ -18,7 +18,7 @@
 //! | chain launches | first chain, chains |
 //! | chains | first step, steps, flags, 0 |
 //! | steps | operation and seven operands |
-//! | chunks | first row, rows |
+//! | chunks | first row, rows, rows from there to the end of its run step, number in its run step |
 //! | attention launches | number of slabs, 0, 0, 0, then four KV slabs |
 //! | tiles | run, first query of the run, queries, 0: wide ones, then narrow ones |
 //!
@@ -87,7 +87,7 @@ pub const CHAIN_WORDS: usize = 4;
 /// Words of a chain step.
 pub const STEP_WORDS: usize = 8;
 /// Words of a chunk.
-pub const CHUNK_WORDS: usize = 2;
+pub const CHUNK_WORDS: usize = 4;
 /// Words of an attention launch.
 pub const ATTENTION_LAUNCH_WORDS: usize = 8;
 

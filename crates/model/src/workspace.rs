@@ -1,7 +1,7 @@
 //! Activations of a pass, allocated once.
 
-use seam_device::{Buffer, BufferUse, Device};
-use seam_ops::{OpError, PART_ROWS, Tensor, splits_keys};
+use seam_device::{Buffer, BufferRange, BufferUse, Device};
+use seam_ops::{OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
 use crate::config::ModelConfig;
 use crate::spec::StackSpec;
@@ -24,6 +24,8 @@ pub struct LinearWork {
     pub o: Tensor,
     /// After norm and gate `[rows, HV·V]`.
     pub y: Tensor,
+    /// What tiles need no state for, where the device walks chains in tiles.
+    pub tiles: Option<BufferRange>,
 }
 
 /// Activations of the attention layers.
@@ -68,6 +70,15 @@ pub struct Workspace {
     pub readback: Buffer,
 }
 
+/// Scratch memory of the tiles of a pass of at most `rows` rows, if there are to be any.
+fn tiles(device: &dyn Device, r: &Recurrence, rows: u32) -> Result<Option<BufferRange>, OpError> {
+    let chunks = most_chunks(rows);
+    if !takes_tiles(device.caps(), r, rows, chunks) {
+        return Ok(None);
+    }
+    Ok(Some(device.alloc("tiles", tile_words(r, chunks) * 4, BufferUse::Storage)?.all()))
+}
+
 impl Workspace {
     /// Rows and logits that a device with binding limit `limit` can hold, at most what is asked for.
     #[must_use]
@@ -101,6 +112,7 @@ impl Workspace {
                 gates: rows_of("gates", 2 * hv)?,
                 o: rows_of("o", value)?,
                 y: rows_of("y", value)?,
+                tiles: tiles(device, &l.recurrence, rows)?,
             })
         });
         let heads = family.heads as u32;

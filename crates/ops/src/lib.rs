@@ -29,6 +29,7 @@ mod rope;
 mod router;
 mod skip;
 mod tensor;
+mod tile;
 mod weight;
 
 /// Header words of the tables of a pass that hold counts of rows.
@@ -61,4 +62,5 @@ pub use rope::Rope;
 pub use router::{Router, Scoring};
 pub use skip::Skip;
 pub use tensor::Tensor;
+pub use tile::{TileChain, TilePrepare, most_chunks, takes_tiles, tile_words};
 pub use weight::{Shard, Weight};

@@ -18,3 +18,4 @@ mod reuse;
 mod splicing;
 mod tidy;
 mod tiers;
+mod tiles;

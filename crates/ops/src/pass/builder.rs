@@ -361,7 +361,8 @@ impl PassBuilder {
                 chunks.extend(
                     (step[1]..end)
                         .step_by(t::CHUNK_TOKENS)
-                        .flat_map(|first| [first, (end - first).min(t::CHUNK_TOKENS as u32)]),
+                        .zip(0..)
+                        .flat_map(|(first, i)| [first, (end - first).min(t::CHUNK_TOKENS as u32), end - first, i]),
                 );
             }
             for (flags, piece) in pieces {
