@@ -185,7 +185,7 @@ impl Lab {
         cost: Cost,
         reference: impl Fn(&[Vec<f32>]) -> Result<Vec<seam_conformance::Check>, BenchError> + 'static,
     ) -> Result<Case, BenchError> {
-        let kernels: BTreeSet<&'static str> = self.commands.iter().filter_map(kernel).collect();
+        let kernels: BTreeSet<&'static str> = self.commands.iter().flat_map(kernels).collect();
         let commands = std::mem::take(&mut self.commands);
         let list = self.list(commands)?;
         let resets = std::mem::take(&mut self.resets);
@@ -233,13 +233,14 @@ pub(crate) fn list(
     Ok(recorder.finish()?)
 }
 
-/// The name of the kernel that a command launches. A product runs in one of two, which devices choose by its rows.
-pub(crate) fn kernel(command: &Command) -> Option<&'static str> {
+/// The names of the kernels that a command launches. A product runs in one of two, which devices choose by its rows; where
+/// a library multiplies, its operand is converted.
+pub(crate) fn kernels(command: &Command) -> Vec<&'static str> {
     match command {
-        Command::Dispatch(dispatch) => seam_kernels::kernel(dispatch.kernel).map(|k| k.name),
-        Command::Gemm(gemm) if gemm.m <= seam_kernels::gemm::FEW_ROWS => Some(seam_kernels::gemm::GEMM_FEW.name),
-        Command::Gemm(_) => Some(seam_kernels::gemm::GEMM.name),
-        Command::Copy(_) | Command::Zero(_) => None,
+        Command::Dispatch(dispatch) => seam_kernels::kernel(dispatch.kernel).map(|k| k.name).into_iter().collect(),
+        Command::Gemm(gemm) if gemm.m <= seam_kernels::gemm::FEW_ROWS => vec![seam_kernels::gemm::GEMM_FEW.name],
+        Command::Gemm(_) => vec![seam_kernels::gemm::GEMM.name, seam_kernels::gemm::parts::GEMM_PARTS.name],
+        Command::Copy(_) | Command::Zero(_) => Vec::new(),
     }
 }
 

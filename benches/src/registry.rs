@@ -71,9 +71,9 @@ macro_rules! recurrence {
     };
 }
 
-/// The list: single benches, then families that have both methods, then those that have only the recurrent one.
+/// The list: single benches, then families that have both methods, those that have tiles on tensor cores beside, and those that have only the recurrent one.
 macro_rules! registry {
-    ([$($bench:expr),* $(,)?], both: [$($both:literal),*], recurrent: [$($alone:literal),*]) => {
+    ([$($bench:expr),* $(,)?], both: [$($both:literal),*], recurrent: [$($alone:literal),*], tile: [$($tile:literal),*]) => {
         &[
             $($bench,)*
             $(
@@ -85,6 +85,13 @@ macro_rules! registry {
                 recurrence!(concat!("recurrence/", $both, "/chunk"), "a chain from zero over a pass, in chunks of 16 tokens"),
                 recurrence!(
                     concat!("recurrence/", $both, "/chunk/operator"),
+                    "the same, with the operator of what follows the seam"
+                ),
+            )*
+            $(
+                recurrence!(concat!("recurrence/", $tile, "/tile"), "a chain from zero over a pass, in tiles on tensor cores"),
+                recurrence!(
+                    concat!("recurrence/", $tile, "/tile/operator"),
                     "the same, with the operator of what follows the seam"
                 ),
             )*
@@ -216,5 +223,6 @@ pub static BENCHES: &[Bench] = registry!(
         "linear_attention", "retnet", "lightning", "simple_gla", "mamba2", "gla", "delta_rule", "gated_delta_rule",
         "kda", "gated_delta_product_2", "mamba1", "rg_lru", "hgrn2"
     ],
-    recurrent: ["rwkv7", "mlstm"]
+    recurrent: ["rwkv7", "mlstm"],
+    tile: ["linear_attention", "lightning", "mamba2", "delta_rule", "gated_delta_rule"]
 );

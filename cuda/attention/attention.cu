@@ -14,6 +14,7 @@
 //           more slabs than four are read.
 #include "shared/tables.cuh"
 #include "shared/math.cuh"
+#include "attention/spans.cuh"
 
 struct Params {
     u32 heads;
@@ -30,7 +31,6 @@ constexpr u32 TILE = 64u;
 constexpr u32 QUADS = HEAD / 4u;
 // Parts of the keys whose weighted values are summed side by side.
 constexpr u32 PARTS = TILE / QUADS;
-constexpr float NO_KEY = -3.0e38f;
 
 // Element d of the query that starts at word `at`, rotated from position angle `pos` back by origin angle `origin` (words
 // of the tables).
@@ -52,17 +52,6 @@ __device__ __forceinline__ float rotated(
         return x * c - q[at + d + half] * s;
     }
     return x * c + q[at + d - half] * s;
-}
-
-// Which binding holds KV slab `slab` in this launch; KV_SLABS if none.
-__device__ __forceinline__ u32 binding_of(const u32* __restrict__ tables, u32 launch, u32 slab) {
-    const u32 count = min(tables[launch], KV_SLABS);
-    for (u32 i = 0u; i < count; i++) {
-        if (tables[launch + 4u + i] == slab) {
-            return i;
-        }
-    }
-    return KV_SLABS;
 }
 
 extern "C" __global__ void __launch_bounds__(64) attention(
@@ -110,9 +99,7 @@ extern "C" __global__ void __launch_bounds__(64) attention(
     for (u32 n = 0u; n < spans; n++) {
         const u32 span = record(tables, SPAN_TABLE, first_span + n, SPAN_WORDS);
         const u32 slab = binding_of(tables, launch, tables[span]);
-        // Causal: key j of the span is at its first position + j.
-        const u32 before = position + 1u - min(tables[span + 3u], position + 1u);
-        const u32 visible = min(before, tables[span + 2u]);
+        const u32 visible = visible_keys(tables, span, position);
         if (slab == KV_SLABS || visible == 0u) {
             continue;
         }

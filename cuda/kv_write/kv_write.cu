@@ -1,63 +1,8 @@
-// kv_write: K ← rope(rmsnorm(k)·(1+w), offset inside the segment), V ← v, into a private KV slab.
-//
-// Layout    k, v [rows, heads·head]; w [head]; slab [KV rows, 2, heads·head]: a token's key, then its value. f32.
-// Grid      x = heads, y = rows; one block of 64 per (row, head). Rows of other slabs are left to other launches.
-// Shared memory: 256 bytes of partial sums.
-// Numbers   cosines and sines come from the host (f64 products), so a long position costs no accuracy.
-// Why       norm, rotation and the scatter into the slab in one pass; a thread owns both halves of a rotated pair.
-#include "shared/tables.cuh"
-#include "shared/lane_sum.cuh"
-
-struct Params {
-    u32 heads;
-    u32 head;
-    u32 rot;
-    u32 slab;
-    float eps;
-    u32 pad0;
-    u32 pad1;
-    u32 pad2;
-};
-
-constexpr u32 LANES = 64u;
+// kv_write: K ← rope(rmsnorm(k)·(1+w), offset inside the segment), V ← v, into a private KV slab of f32; see row.cuh.
+#include "kv_write/row.cuh"
 
 extern "C" __global__ void __launch_bounds__(64) kv_write(
     Params p, const u32* __restrict__ tables, const float* __restrict__ k, const float* __restrict__ v,
     const float* __restrict__ w, float* slab) {
-    const u32 h = blockIdx.x;
-    const u32 r = blockIdx.y;
-    const u32 lane = threadIdx.x;
-    if (r >= tables[ROWS] || h >= p.heads) {
-        return;
-    }
-    const u32 row = record(tables, ROW_TABLE, r, ROW_WORDS);
-    if (tables[row + 4u] != p.slab) {
-        return;
-    }
-    const u32 width = p.heads * p.head;
-    const u32 start = r * width + h * p.head;
-    float sum = 0.0f;
-    for (u32 d = lane; d < p.head; d += LANES) {
-        sum = fmaf(k[start + d], k[start + d], sum);
-    }
-    const float scale = 1.0f / sqrtf(lane_sum<LANES>(lane, sum) / (float)p.head + p.eps);
-
-    const u32 key = tables[row + 5u] * 2u * width + h * p.head;
-    const u32 value = key + width;
-    const u32 pairs = p.rot / 2u;
-    const u32 angle = record(tables, ANGLE_TABLE, tables[row + 3u], p.rot);
-    for (u32 d = lane; d < pairs; d += LANES) {
-        const float c = __uint_as_float(tables[angle + d]);
-        const float s = __uint_as_float(tables[angle + pairs + d]);
-        const float a = k[start + d] * scale * (1.0f + w[d]);
-        const float b = k[start + pairs + d] * scale * (1.0f + w[pairs + d]);
-        slab[key + d] = a * c - b * s;
-        slab[key + pairs + d] = b * c + a * s;
-    }
-    for (u32 d = p.rot + lane; d < p.head; d += LANES) {
-        slab[key + d] = k[start + d] * scale * (1.0f + w[d]);
-    }
-    for (u32 d = lane; d < p.head; d += LANES) {
-        slab[value + d] = v[start + d];
-    }
+    write_row(p, tables, k, v, w, slab);
 }

@@ -24,6 +24,9 @@ constexpr u32 CHAIN_TABLE = 14u;
 constexpr u32 STEP_TABLE = 15u;
 constexpr u32 ATTENTION_LAUNCHES = 16u;
 constexpr u32 CHUNK_TABLE = 17u;
+constexpr u32 TILE_TABLE = 18u;
+constexpr u32 WIDE_TILES = 19u;
+constexpr u32 NARROW_TILES = 20u;
 constexpr u32 HEADER = 32u;
 
 constexpr u32 ROW_WORDS = 8u;
@@ -34,8 +37,12 @@ constexpr u32 CONV_LAUNCH_WORDS = 4u;
 constexpr u32 LAUNCH_WORDS = 2u;
 constexpr u32 CHAIN_WORDS = 4u;
 constexpr u32 STEP_WORDS = 8u;
-constexpr u32 CHUNK_WORDS = 2u;
+constexpr u32 CHUNK_WORDS = 4u;
 constexpr u32 ATTENTION_LAUNCH_WORDS = 8u;
+constexpr u32 TILE_WORDS = 4u;
+
+constexpr u32 WIDE_TILE = 64u;
+constexpr u32 NARROW_TILE = 16u;
 
 constexpr u32 CHUNK_TOKENS = 16u;
 

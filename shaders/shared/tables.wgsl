@@ -19,6 +19,9 @@ const CHAIN_TABLE: u32 = 14u;
 const STEP_TABLE: u32 = 15u;
 const ATTENTION_LAUNCHES: u32 = 16u;
 const CHUNK_TABLE: u32 = 17u;
+const TILE_TABLE: u32 = 18u;
+const WIDE_TILES: u32 = 19u;
+const NARROW_TILES: u32 = 20u;
 const HEADER: u32 = 32u;
 
 const ROW_WORDS: u32 = 8u;
@@ -29,8 +32,12 @@ const CONV_LAUNCH_WORDS: u32 = 4u;
 const LAUNCH_WORDS: u32 = 2u;
 const CHAIN_WORDS: u32 = 4u;
 const STEP_WORDS: u32 = 8u;
-const CHUNK_WORDS: u32 = 2u;
+const CHUNK_WORDS: u32 = 4u;
 const ATTENTION_LAUNCH_WORDS: u32 = 8u;
+const TILE_WORDS: u32 = 4u;
+
+const WIDE_TILE: u32 = 64u;
+const NARROW_TILE: u32 = 16u;
 
 const CHUNK_TOKENS: u32 = 16u;
 

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use seam_cpu::CpuDevice;
 use seam_cuda::CudaDevice;
-use seam_device::Device;
+use seam_device::{Device, Precision};
 use seam_engine::{Engine, EngineOptions, Request};
 use seam_pic::{Budgets, Mode};
 use seam_wgpu::WgpuDevice;
@@ -76,6 +76,41 @@ pub fn cuda() -> Option<Arc<dyn Device>> {
         }
     })
     .clone()
+}
+
+/// The CUDA device at the precision of bf16, one for all tests; `None`, with the reason printed, where there is none.
+///
+/// # Panics
+/// If `SEAM_REQUIRE` lists cuda and there is none.
+#[must_use]
+pub fn cuda_bf16() -> Option<Arc<dyn Device>> {
+    static CUDA: OnceLock<Option<Arc<dyn Device>>> = OnceLock::new();
+    CUDA.get_or_init(|| {
+        let options = seam_cuda::Options { precision: Precision::Bf16, ..seam_cuda::Options::default() };
+        match CudaDevice::open(&options) {
+            Ok(device) => Some(device as Arc<dyn Device>),
+            Err(error) => {
+                assert!(!required("cuda"), "SEAM_REQUIRE lists cuda: {error}");
+                println!("SKIPPED on cuda at bf16: {error}");
+                None
+            }
+        }
+    })
+    .clone()
+}
+
+/// A CUDA device with the given options, for a test of its own; `None`, with the reason printed, where there is none.
+///
+/// # Panics
+/// If `SEAM_REQUIRE` lists cuda and it does not open.
+#[must_use]
+pub fn own_cuda(options: &seam_cuda::Options) -> Option<Arc<CudaDevice>> {
+    // Says why, once, where there is no GPU at all.
+    cuda()?;
+    match CudaDevice::open(options) {
+        Ok(device) => Some(device),
+        Err(error) => panic!("{options:?}: {error}"),
+    }
 }
 
 /// Every device of this machine.

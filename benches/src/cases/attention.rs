@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use seam_conformance::tolerance::ATTENTION;
-use seam_device::{BufferRange, Device};
-use seam_ops::{PassBuilder, RunSpec, SlabId, SpanAttention, SpanSpec};
+use seam_conformance::tolerance::{ATTENTION, ATTENTION_BF16};
+use seam_device::{BufferRange, DType, Device};
+use seam_ops::{PART_ROWS, Parts, PassBuilder, RunSpec, SlabId, SpanAttention, SpanSpec, kv_dtype, splits_keys};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -126,7 +126,11 @@ fn prepare(
     let h = heads(scale);
     let width = h.kv * h.size;
     let mut random = Random::new(6);
+    let dtype = kv_dtype(device.caps(), h.size);
     let mut pass = PassBuilder::new(0, h.rot, THETA);
+    if dtype == DType::BF16 {
+        pass = pass.with_tiles(h.query / h.kv);
+    }
     pass.spans(&spans);
     for run in runs {
         let tokens = vec![0; run.rows as usize];
@@ -135,13 +139,18 @@ fn prepare(
     let rows: u32 = runs.iter().map(|run| run.rows).sum();
     let pass = pass.finish()?;
 
+    // Values that are stored as they are; keys are rounded after they were rotated.
+    let stored = |x: f32| if dtype == DType::BF16 { half::bf16::from_f32(x).to_f32() } else { x };
     let contents: Vec<Content> = spans
         .iter()
-        .map(|span| Content { keys: random.signed(span.len * width), values: random.signed(span.len * width) })
+        .map(|span| {
+            let [keys, values] = [random.signed(span.len * width), random.signed(span.len * width)];
+            Content { keys, values: values.into_iter().map(stored).collect() }
+        })
         .collect();
     let mut lab = Lab::new(device);
     let tables = lab.tables(&pass)?;
-    let slabs = fill(&lab, h, &spans, &contents)?;
+    let slabs = fill(&lab, h, dtype, &spans, &contents)?;
     let none = lab.no_slab()?;
     let bound = |slab: &SlabId| slabs.iter().find(|(id, _)| id == slab).map_or(&none, |(_, range)| range).clone();
     let launches: Vec<[BufferRange; 4]> = pass
@@ -155,6 +164,12 @@ fn prepare(
     let q = lab.input("q", capacity, h.query * h.size, &queries)?;
     let stats = lab.scratch("stats", capacity, 2 * h.query)?;
     let out = lab.output("out", capacity, rows, h.query * h.size)?;
+    let parts = splits_keys(device.caps(), dtype)
+        .then(|| -> Result<_, BenchError> {
+            let [out, stats] = [h.query * h.size, 2 * h.query].map(|cols| lab.scratch("parts", PART_ROWS, cols));
+            Ok((out?, stats?))
+        })
+        .transpose()?;
     lab.record(&SpanAttention {
         tables: &tables,
         q: &q,
@@ -164,6 +179,9 @@ fn prepare(
         head: h.size,
         rot: h.rot,
         launches: &launches,
+        dtype,
+        tiles: pass.shape.tiles,
+        parts: parts.as_ref().map(|(out, stats)| Parts { out, stats }),
     })?;
 
     let positions: Vec<(u32, u32)> =
@@ -174,11 +192,12 @@ fn prepare(
     let pairs: u64 = positions.iter().map(seen).sum();
     let keys: u64 = spans.iter().map(|s| u64::from(s.len)).sum();
     let cost = Cost {
-        bytes: Some(8 * keys * u64::from(width) + 8 * u64::from(rows) * u64::from(h.query * h.size)),
+        bytes: Some(
+            2 * dtype.size() as u64 * keys * u64::from(width) + 8 * u64::from(rows) * u64::from(h.query * h.size),
+        ),
         flops: Some(4 * pairs * u64::from(h.query) * u64::from(h.size)),
         tokens: None,
     };
-    let attention = lab.tolerance(ATTENTION);
     lab.finish(name, cost, move |outputs| {
         let row = |r: usize| {
             let (pos, count) = positions[r];
@@ -193,14 +212,21 @@ fn prepare(
             reference.extend(out);
             scales.extend(sizes);
         }
-        Ok(vec![groups("out", &found, &reference, &scales, attention)])
+        Ok(vec![groups(
+            "out",
+            &found,
+            &reference,
+            &scales,
+            if dtype == DType::BF16 { ATTENTION_BF16 } else { ATTENTION },
+        )])
     })
 }
 
-/// The slabs `[KV rows, 2, kv·size]` with keys rotated by their offset inside their segment.
+/// The slabs `[KV rows, 2, kv·size]` of f32, or of bf16 two to a word, with keys rotated by their offset inside their segment.
 fn fill(
     lab: &Lab,
     h: Heads,
+    dtype: DType,
     spans: &[SpanSpec],
     contents: &[Content],
 ) -> Result<Vec<(SlabId, BufferRange)>, BenchError> {
@@ -224,7 +250,14 @@ fn fill(
             to[width..].copy_from_slice(value);
         }
     }
-    slabs.into_iter().map(|(id, words)| Ok((id, lab.slab("KV", &words)?.all()))).collect()
+    let stored = |values: Vec<f32>| -> Vec<f32> {
+        if dtype != DType::BF16 {
+            return values;
+        }
+        let bits = |x: f32| u32::from(half::bf16::from_f32(x).to_bits());
+        values.chunks_exact(2).map(|pair| f32::from_bits(bits(pair[0]) | bits(pair[1]) << 16)).collect()
+    };
+    slabs.into_iter().map(|(id, values)| Ok((id, lab.slab("KV", &stored(values))?.all()))).collect()
 }
 
 /// Attention by its definition: query and keys rotated by their positions in the prompt, softmax over all keys at once.

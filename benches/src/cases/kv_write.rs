@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use seam_conformance::tolerance::{EXACT, KEYS};
-use seam_device::Device;
-use seam_ops::{KvWrite, PassBuilder, RunSpec};
+use seam_conformance::tolerance::{EXACT, KEYS, KEYS_BF16};
+use seam_device::{DType, Device};
+use seam_ops::{KvWrite, PassBuilder, RunSpec, kv_dtype};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -51,15 +51,25 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let k = lab.input("k", pass.shape.rows, width, &keys)?;
     let v = lab.input("v", pass.shape.rows, width, &values)?;
     let weight = lab.small("key norm", 1, size, &norm)?;
-    let words = rows * 2 * width;
+    let dtype = kv_dtype(device.caps(), size);
+    let words = rows * 2 * width * dtype.size() as u32 / 4;
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range) })?;
-    let cost = Cost { bytes: Some(4 * (4 * u64::from(rows) * u64::from(width) + u64::from(size))), ..Cost::default() };
-    let (written, copied) = (lab.tolerance(KEYS), lab.tolerance(EXACT));
+    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range), dtype })?;
+    let cost = Cost {
+        bytes: Some((8 + 2 * dtype.size() as u64) * u64::from(rows) * u64::from(width) + 4 * u64::from(size)),
+        ..Cost::default()
+    };
     lab.finish(name, cost, move |outputs| {
-        let slab = output(outputs, 0);
+        let unpacked: Vec<f32>;
+        let slab = if dtype == DType::BF16 {
+            let pair = |w: &f32| [w.to_bits() << 16, w.to_bits() & 0xffff_0000].map(f32::from_bits);
+            unpacked = output(outputs, 0).iter().flat_map(pair).collect();
+            &unpacked[..]
+        } else {
+            output(outputs, 0)
+        };
         let halves = |which: usize| -> Vec<f32> {
             let at = |row: u32| (2 * row as usize + which) * width as usize;
             places.iter().flat_map(|&(_, row)| part(slab, at(row), width as usize)).copied().collect()
@@ -76,10 +86,15 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
                 })
                 .collect()
         };
+        let value = |r: usize| -> Vec<f64> {
+            let round = |x: f64| if dtype == DType::BF16 { half::bf16::from_f64(x).to_f64() } else { x };
+            of(&values, r).into_iter().map(round).collect()
+        };
+        let written = if dtype == DType::BF16 { KEYS_BF16 } else { KEYS };
         let some = sampled(scale, rows);
         Ok(vec![
             compare("keys", &halves(0), (width, size), &some, written, key),
-            compare("values", &halves(1), (width, width), &some, copied, |r| of(&values, r)),
+            compare("values", &halves(1), (width, width), &some, EXACT, value),
         ])
     })
 }

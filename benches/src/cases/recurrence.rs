@@ -10,7 +10,7 @@ use seam_algebra::strategy::{Case as Generated, Kind, Rounding};
 use seam_algebra::{Family, Inputs, Operator, Sizes, Transition, frobenius};
 use seam_conformance::Check;
 use seam_conformance::recurrence::{Launch, Lowering, Machine, Method, Rows, runs};
-use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION, Tolerance};
+use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION, TILE_OUTPUT, TILE_STATE, Tolerance};
 use seam_device::{BufferUse, Caps, Device, align_up};
 use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, Step};
 
@@ -32,7 +32,8 @@ fn parts(name: &'static str) -> Result<Parts, BenchError> {
     let mut words = name.split('/').skip(1);
     let (family, method, rest) = (words.next(), words.next(), words.next());
     let family = family.and_then(by_name).ok_or(BenchError::Unknown(name))?;
-    let method = Method::ALL.into_iter().find(|m| Some(m.name()) == method).ok_or(BenchError::Unknown(name))?;
+    let mut methods = Method::ALL.into_iter().chain([Method::Tile]);
+    let method = methods.find(|m| Some(m.name()) == method).ok_or(BenchError::Unknown(name))?;
     Ok(Parts { family, method, operator: rest == Some("operator") })
 }
 
@@ -42,8 +43,9 @@ pub(crate) fn available(name: &'static str, caps: &Caps) -> bool {
 }
 
 /// Inputs as a trained model has them; heads and sizes are those that published models of the family have.
-fn generated(family: &dyn Family, scale: Scale) -> Generated {
+fn generated(family: &dyn Family, scale: Scale, method: Method) -> Generated {
     let (heads, ratio, key_dim, value_dim) = match (scale, family.name()) {
+        (Scale::Small, _) if method == Method::Tile => (1, 2, 64, 64),
         (Scale::Small, "mamba1" | "rg_lru") => (1, 24, 16, 1),
         (Scale::Small, _) => (2, 2, 16, 12),
         (Scale::Real, "mamba1") => (1, 2048, 16, 1),
@@ -63,16 +65,21 @@ fn generated(family: &dyn Family, scale: Scale) -> Generated {
     Generated { seed: 7, kind: Kind::Typical, tokens, key_heads: heads, ratio, key_dim, value_dim }
 }
 
+/// What inputs are rounded to before anyone sees them.
+pub(crate) fn rounding(method: Method) -> Rounding {
+    if method == Method::Tile { Rounding::Bf16Keys } else { Rounding::F32 }
+}
+
 pub(crate) fn shape(name: &'static str, scale: Scale) -> String {
     let Ok(p) = parts(name) else { return String::new() };
-    let s = p.family.sizes(&generated(p.family, scale));
+    let s = p.family.sizes(&generated(p.family, scale, p.method));
     let seam = if p.operator { format!(", seam {SEAM}") } else { String::new() };
     format!("{}{seam}", super::chain::words(&s))
 }
 
 pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale) -> Result<Case, BenchError> {
     let p = parts(name)?;
-    let (mut x, _) = p.family.inputs(&generated(p.family, scale), Rounding::F32);
+    let (mut x, _) = p.family.inputs(&generated(p.family, scale, p.method), rounding(p.method));
     // What skips the recurrence is another operation.
     x.skip.clear();
     let on = Lowering::new(p.family, &x.sizes, x.decay, p.method, None)?;
@@ -82,7 +89,10 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     record(&mut lab, device, &on.machine, &rows, on.rows(SEAM as usize), p.operator)?;
     let s = x.sizes;
     let cost = cost(p.family, &s, &on.machine, p.operator);
-    let tolerances = [CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION].map(|t| lab.tolerance(t));
+    let tolerances = match p.method {
+        Method::Tile => [TILE_OUTPUT, TILE_STATE, TILE_STATE],
+        _ => [CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION],
+    };
     lab.finish(name, cost, move |outputs| check(p.family, &on, &x, p.operator, tolerances, outputs))
 }
 

@@ -2,7 +2,7 @@
 
 use seam_algebra::Family;
 use seam_algebra::families::{all, by_name};
-use seam_algebra::strategy::{Case as Generated, Kind, Rounding};
+use seam_algebra::strategy::{Case as Generated, Kind};
 use seam_conformance::recurrence::{Launch, Lowering, Machine, Method, Rows};
 use seam_device::{BufferRange, BufferUse, align_up};
 use seam_ops::{ChainSpec, Form, OpError, PassBuilder, PassTables, RunSpec, SlabId, Step, Tensor};
@@ -10,6 +10,7 @@ use seam_ops::{ChainSpec, Form, OpError, PassBuilder, PassTables, RunSpec, SlabI
 use super::KernelCase;
 use crate::case::Cost;
 use crate::cases::chain::SEAM;
+use crate::cases::recurrence::rounding;
 use crate::error::BenchError;
 use crate::lab::{Lab, repeated};
 use crate::random::Random;
@@ -25,6 +26,9 @@ const QUERY: u32 = 32;
 /// Tokens of one chain in one launch, as a multiple of the rows that a pass should have: as the engine cuts chains.
 const CHAIN_ROWS: u32 = 16;
 
+/// Every form of a chain.
+const METHODS: [Method; 3] = [Method::Recurrent, Method::Chunk, Method::Tile];
+
 /// A family by a method, and how many sequences of how many tokens.
 #[derive(Clone, Copy)]
 struct Sizes {
@@ -37,8 +41,9 @@ struct Sizes {
 }
 
 /// Heads as published models of the family have them.
-fn heads(family: &dyn Family, scale: Scale) -> (usize, usize, usize, usize) {
+fn heads(family: &dyn Family, scale: Scale, method: Method) -> (usize, usize, usize, usize) {
     match (scale, family.name()) {
+        (Scale::Small, _) if method == Method::Tile => (1, 2, 64, 64),
         (Scale::Small, "mamba1" | "rg_lru") => (1, 24, 16, 1),
         (Scale::Small, _) => (2, 2, 16, 12),
         (Scale::Real, "mamba1") => (1, 2048, 16, 1),
@@ -66,13 +71,13 @@ fn shapes(family: &str, scale: Scale) -> &'static [(u32, u32)] {
 pub(super) fn cases(scale: Scale) -> Vec<KernelCase> {
     let mut cases = Vec::new();
     for &family in all() {
-        for method in Method::ALL {
+        for method in METHODS {
             for operator in [false, true] {
                 let group = group(family.name(), method, operator);
                 let name = format!("recurrence/{group}");
                 let Some(bench) = BENCHES.iter().find(|b| b.name == name) else { continue };
                 for &(sequences, tokens) in shapes(family.name(), scale) {
-                    let s = Sizes { family, method, heads: heads(family, scale), sequences, tokens };
+                    let s = Sizes { family, method, heads: heads(family, scale, method), sequences, tokens };
                     cases.push(KernelCase {
                         group: group.clone(),
                         variant: format!("{sequences}x{tokens}"),
@@ -84,8 +89,10 @@ pub(super) fn cases(scale: Scale) -> Vec<KernelCase> {
             }
         }
     }
-    for method in Method::ALL {
+    for method in METHODS {
         cases.extend(entries(scale, method));
+    }
+    for method in Method::ALL {
         cases.extend(decodes(scale, method));
     }
     cases
@@ -108,11 +115,11 @@ fn entries(scale: Scale, method: Method) -> Option<KernelCase> {
         Scale::Small => (4, 4 * SEAM + 12),
         Scale::Real => (ENTRIES, ENTRIES * SEAM + QUERY),
     };
-    let s = Sizes { family, method, heads: heads(family, scale), sequences: 1, tokens };
+    let s = Sizes { family, method, heads: heads(family, scale, method), sequences: 1, tokens };
     Some(KernelCase {
         group: format!("chain/{}", method.name()),
         variant: format!("{count}x{SEAM}"),
-        bench: "chain/warm",
+        bench: if method == Method::Tile { "recurrence/gated_delta_rule/tile" } else { "chain/warm" },
         shape: format!("{count} entries, {count} seams, {}", words(&s, false)),
         build: Box::new(move |lab, seed| warm(lab, s, count, seed)),
     })
@@ -128,9 +135,10 @@ fn decodes(scale: Scale, method: Method) -> Vec<KernelCase> {
     let bench = match method {
         Method::Recurrent => "recurrence/gated_delta_rule/recurrent",
         Method::Chunk => "recurrence/gated_delta_rule/chunk",
+        Method::Tile => "recurrence/gated_delta_rule/tile",
     };
     let one = |&sequences: &u32| {
-        let s = Sizes { family, method, heads: heads(family, scale), sequences, tokens: 1 };
+        let s = Sizes { family, method, heads: heads(family, scale, method), sequences, tokens: 1 };
         KernelCase {
             group: format!("decode/{}", method.name()),
             variant: sequences.to_string(),
@@ -147,7 +155,7 @@ fn lowered(s: &Sizes, seed: u64) -> Result<(Lowering, Rows), BenchError> {
     let (key_heads, ratio, key_dim, value_dim) = s.heads;
     let tokens = s.tokens.min(BLOCK) as usize;
     let generated = Generated { seed, kind: Kind::Typical, tokens, key_heads, ratio, key_dim, value_dim };
-    let (mut x, _) = s.family.inputs(&generated, Rounding::F32);
+    let (mut x, _) = s.family.inputs(&generated, rounding(s.method));
     // What skips the recurrence is another operation.
     x.skip.clear();
     let on = Lowering::new(s.family, &x.sizes, x.decay, s.method, None)?;

@@ -6,7 +6,7 @@ use seam_kernels::tables::ROWS;
 use seam_ops::{
     Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KvWrite, L2Norm, Linear,
     MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring,
-    SigmoidGate, Skip, Source, SwiGlu, Test,
+    SigmoidGate, Skip, Source, SwiGlu, Test, kv_dtype,
 };
 
 use super::KernelCase;
@@ -386,12 +386,13 @@ fn kv_write(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
     let k = lab.noise("k", [pass.shape.rows, on.rows, width], (on.seed, -1.0, 1.0))?;
     let v = lab.noise("v", [pass.shape.rows, on.rows, width], (on.seed + 1, -1.0, 1.0))?;
     let weight = lab.noise("key norm", [1, 1, size], (on.seed + 2, -1.0, 1.0))?;
-    let words = on.rows * 2 * width;
+    let dtype = kv_dtype(lab.device().caps(), size);
+    let words = on.rows * 2 * width * dtype.size() as u32 / 4;
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range) })?;
-    Ok(on.cost(4 * width + rot, 5 * width + 3 * heads * rot, size))
+    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range), dtype })?;
+    Ok(on.cost(2 * width + words / on.rows + rot, 5 * width + 3 * heads * rot, size))
 }
 
 fn sigmoid_gate(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {

@@ -16,7 +16,7 @@ use super::rows::product;
 use super::verify::{Verifier, overwrites};
 use crate::case::Cost;
 use crate::error::BenchError;
-use crate::lab::{Lab, Parts, kernel, list};
+use crate::lab::{Lab, Parts, kernels, list};
 use crate::measure::Spread;
 use crate::registry::Scale;
 
@@ -186,7 +186,7 @@ fn fill(
     };
     row.checks = verifier.small(case)?;
     let (first, cost) = build(1)?;
-    let kernels: BTreeSet<&'static str> = first.commands.iter().filter_map(kernel).collect();
+    let kernels: BTreeSet<&'static str> = first.commands.iter().flat_map(kernels).collect();
     row.kernels = kernels.into_iter().collect();
     (row.bytes, row.flops) = (cost.bytes.unwrap_or_default(), cost.flops.unwrap_or_default());
     row.checks.extend(overwrites(device, &first)?);

@@ -62,7 +62,7 @@
 //! ```
 
 use crate::error::{AlgebraError, check_finite, check_length, checked_size};
-use crate::inputs::{Inputs, Run, round_to_f32};
+use crate::inputs::{Inputs, Run, round_to_bf16, round_to_f32};
 use crate::log_scale::LOG_ZERO;
 use crate::operator::Operator;
 use crate::sizes::Sizes;
@@ -321,7 +321,11 @@ pub trait Family: Sync {
                 crate::log_scale::rescale(s, columns, 0.0, scale);
             }
         }
-        if rounding == Rounding::F32 {
+        if rounding != Rounding::F64 {
+            if rounding == Rounding::Bf16Keys {
+                round_to_bf16(&mut x.q);
+                round_to_bf16(&mut x.k);
+            }
             x.round_to_f32();
             // The log-scale of nothing is below every f32.
             s0.iter_mut().filter(|s| **s != LOG_ZERO).for_each(|s| round_to_f32(std::slice::from_mut(s)));

@@ -323,9 +323,26 @@ pub fn round_to_f32(values: &mut [f64]) {
     values.iter_mut().for_each(|x| *x = f64::from(*x as f32));
 }
 
+/// Rounds each value to the nearest bf16, ties to even.
+pub(crate) fn round_to_bf16(values: &mut [f64]) {
+    for x in values {
+        let bits = (*x as f32).to_bits();
+        let up = 0x7fff + (bits >> 16 & 1);
+        *x = f64::from(f32::from_bits(bits.wrapping_add(up) & 0xffff_0000));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bf16_values_are_the_nearest() {
+        let mut x = [1.0, 1.0 + 1.0 / 256.0, 1.0 + 3.0 / 256.0, -3.1416, 0.0, 1e-3];
+        round_to_bf16(&mut x);
+        assert_eq!(&x[..3], &[1.0, 1.0, 1.0 + 4.0 / 256.0], "ties go to even");
+        assert_eq!(x[3..], [-3.140625, 0.0, 0.00099945068359375]);
+    }
 
     fn sample() -> Inputs {
         let sizes = Sizes { tokens: 3, key_heads: 1, value_heads: 2, key_dim: 2, value_dim: 1 };

@@ -148,6 +148,8 @@ pub enum Rounding {
     F64,
     /// To f32 values, for subjects that compute in f32.
     F32,
+    /// q and k to bf16 values, the rest to f32, for subjects that compute with such keys.
+    Bf16Keys,
 }
 
 /// One reproducible case. It prints as the expression that makes it.

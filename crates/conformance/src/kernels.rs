@@ -4,7 +4,7 @@
 //! a gate): the Euclidean norm of the group's difference, and what it may be.
 
 mod golden;
-mod measure;
+pub(crate) mod measure;
 mod ops;
 mod recurrence;
 mod rope_shift;

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attention;
 mod chains;
 pub mod kernels;
 pub mod laws;

@@ -4,9 +4,10 @@ use seam_device::{BufferRange, Caps, Command};
 use seam_kernels::chain::CHAIN;
 use seam_kernels::chunk::{CHUNK_CHAIN, CHUNK_PREPARE};
 use seam_kernels::mlstm::MLSTM_CHAIN;
+use seam_kernels::tile::{TILE_CHAIN, TILE_PREPARE};
 use seam_ops::{
-    Chain, ChunkChain, ChunkPrepare, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, Update,
-    chunk_words,
+    Chain, ChunkChain, ChunkPrepare, Decay, Form, Mlstm, MlstmChain, OpError, Operation, Recurrence, Tensor, TileChain,
+    TilePrepare, Update, chunk_words, tile_words,
 };
 
 /// How a recurrence is run.
@@ -17,10 +18,12 @@ pub enum Method {
     Recurrent,
     /// In chunks of tokens.
     Chunk,
+    /// In tiles on tensor cores, with q and k rounded to bf16; not every recurrence has the form.
+    Tile,
 }
 
 impl Method {
-    /// Both.
+    /// The forms in f32, which every device is asked for.
     pub const ALL: [Self; 2] = [Self::Recurrent, Self::Chunk];
 
     /// Its name in reports.
@@ -29,6 +32,7 @@ impl Method {
         match self {
             Self::Recurrent => "recurrent",
             Self::Chunk => "chunk",
+            Self::Tile => "tile",
         }
     }
 }
@@ -73,6 +77,9 @@ impl Machine {
             Method::Recurrent => caps.kernels.contains(CHAIN.id),
             Method::Chunk => {
                 update != Update::RankOne && [&CHUNK_PREPARE, &CHUNK_CHAIN].iter().all(|k| caps.kernels.contains(k.id))
+            }
+            Method::Tile => {
+                update != Update::RankOne && [&TILE_PREPARE, &TILE_CHAIN].iter().all(|k| caps.kernels.contains(k.id))
             }
         }
     }
@@ -204,6 +211,7 @@ impl Machine {
     pub fn scratch_words(&self, rows: u32, chunks: u32) -> u64 {
         match self {
             Self::Chain { recurrence, method: Method::Chunk } => chunk_words(recurrence, rows, chunks),
+            Self::Chain { recurrence, method: Method::Tile } => tile_words(recurrence, chunks),
             _ => 0,
         }
     }
@@ -224,6 +232,9 @@ impl Machine {
             Self::Chain { recurrence, method: Method::Chunk } => {
                 planned(&ChunkPrepare { tables, recurrence, qkv, gates, work, chunks }, caps)
             }
+            Self::Chain { recurrence, method: Method::Tile } => {
+                planned(&TilePrepare { tables, recurrence, qkv, gates, work, chunks }, caps)
+            }
             _ => Ok(Vec::new()),
         }
     }
@@ -241,6 +252,9 @@ impl Machine {
             }
             (Self::Chain { recurrence, method: Method::Chunk }, Some(work)) => {
                 planned(&ChunkChain { tables, recurrence, work, out, launch, slabs }, caps)
+            }
+            (Self::Chain { recurrence, method: Method::Tile }, Some(work)) => {
+                planned(&TileChain { tables, recurrence, qkv, work, out, launch, slabs }, caps)
             }
             (Self::Chain { .. }, None) => {
                 Err(OpError::Shape { op: "chunk_chain", what: "no scratch memory".to_owned() })

@@ -20,6 +20,8 @@ pub struct Program {
     pub seed: u64,
     /// Steps.
     pub steps: usize,
+    /// Most tokens of a run.
+    pub longest: usize,
     /// Tokens of the chain in one launch: what it is cut by.
     pub budget: u32,
     /// Heads and sizes.
@@ -46,8 +48,24 @@ struct State {
     operator: Option<Vec<Operator>>,
 }
 
-/// Runs a program of `family` on `device`; returns the largest error of an output, a state, an S or a T, relative to the
-/// largest norm that the head's state, or its S, had on the way (T to max(1, ‖T‖)).
+/// Largest errors of a program, relative to the largest norm that the head's state, or its S, had on the way.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Errors {
+    /// Of an output.
+    pub output: f64,
+    /// Of a state, an S or a T (that to max(1, ‖T‖)).
+    pub state: f64,
+}
+
+impl Errors {
+    /// The larger one.
+    #[must_use]
+    pub fn worst(&self) -> f64 {
+        self.output.max(self.state)
+    }
+}
+
+/// Runs a program of `family` on `device`.
 ///
 /// # Errors
 /// [`SubjectError::NotApplicable`] where the device has no kernel; what the device or the algebra says.
@@ -56,7 +74,7 @@ pub fn run(
     family: &'static dyn Family,
     method: Method,
     program: &Program,
-) -> Result<f64, SubjectError> {
+) -> Result<Errors, SubjectError> {
     if !runs(device.caps(), family, method) {
         return Err(SubjectError::NotApplicable { why: format!("no {} kernel of {}", method.name(), family.name()) });
     }
@@ -65,9 +83,10 @@ pub fn run(
     let kinds = [Kind::Typical, Kind::SlowDecay, Kind::RepeatedKeys, Kind::HardReset, Kind::BetaToTwo];
     let kind = kinds[random.below(kinds.len())];
     // One case: tokens to run, operators' tokens and the start state are cut from it, so that a fixed decay is one.
-    let tokens = 24 * program.steps;
+    let tokens = (program.longest + 1) * program.steps;
     let case = Case { seed: program.seed, kind, tokens, key_heads, ratio, key_dim, value_dim };
-    let (x, s0) = family.inputs(&case, Rounding::F32);
+    let rounding = if method == Method::Tile { Rounding::Bf16Keys } else { Rounding::F32 };
+    let (x, s0) = family.inputs(&case, rounding);
     let on = Lowering::new(family, &x.sizes, x.decay, method, None)?;
     let mut chains = Chains::new(device);
     (chains.budget, chains.extra_slots) = (program.budget, SLOTS);
@@ -82,7 +101,7 @@ pub fn run(
     for _ in 0..program.steps {
         match random.below(10) {
             0..4 => {
-                let n = 1 + random.below(23);
+                let n = 1 + random.below(program.longest);
                 let piece = x.slice(next..next + n)?;
                 next += n;
                 let first = rows.count;
@@ -159,13 +178,14 @@ pub fn run(
     let walk = Walk { start: Start::State(&start), steps, operator: now.operator.is_some() };
     let walked = chains.walk(&on.machine, &rows, &[walk]).map_err(failed("a program"))?;
 
-    let (mut worst, mut at) = (0.0f64, 0);
+    let (mut errors, mut at) = (Errors::default(), 0);
     for (piece, o, scale) in &outputs {
         let width = on.rows(piece.sizes.tokens) as usize * on.machine.out() as usize;
         let got = on.outputs(walked.o.get(at..at + width).unwrap_or_default(), piece);
         at += width;
         let rows = got.chunks_exact(piece.sizes.value_dim).zip(o.chunks_exact(piece.sizes.value_dim)).zip(scale);
-        worst = rows.fold(worst, |worst, ((got, want), scale)| worst.max(relative(got, want, *scale)));
+        let worst = |worst: f64, ((got, want), scale): ((&[f64], &[f64]), &f64)| worst.max(relative(got, want, *scale));
+        errors.output = rows.fold(errors.output, worst);
     }
     let last = State { running: now.running.clone(), operator: now.operator.clone() };
     let expected = std::iter::once(Some(last)).chain(kept);
@@ -174,18 +194,20 @@ pub fn run(
         let state = Run { o: Vec::new(), state: on.own_state(&slot.state) }.state;
         for (hv, peak) in peak.iter().enumerate() {
             let heads = x.sizes.value_heads;
-            worst = worst.max(relative(head(&state, hv, heads), head(&want.running, hv, heads), *peak));
+            let worst = &mut errors.state;
+            *worst = worst.max(relative(head(&state, hv, heads), head(&want.running, hv, heads), *peak));
         }
         if let Some(want) = &want.operator {
             for ((got, want), peak) in on.operators(slot)?.iter().zip(want).zip(&peak) {
-                worst = worst.max(relative(got.state(), want.state(), peak.max(want.state_norm())));
+                let worst = &mut errors.state;
+                *worst = worst.max(relative(got.state(), want.state(), peak.max(want.state_norm())));
                 let (got, want) =
                     (got.transition().to_dense(x.sizes.key_dim), want.transition().to_dense(x.sizes.key_dim));
-                worst = worst.max(relative(&got, &want, frobenius(&want).max(1.0)));
+                *worst = worst.max(relative(&got, &want, frobenius(&want).max(1.0)));
             }
         }
     }
-    Ok(worst)
+    Ok(errors)
 }
 
 /// The same S with T = 0, as `last-state` applies it.

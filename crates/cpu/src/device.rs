@@ -89,7 +89,7 @@ impl CpuDevice {
         if tickets.iter().all(|t| t.device == self.id) {
             return Ok(());
         }
-        Err(DeviceError::BadDispatch { kernel: "submit".to_owned(), reason: "a ticket of another device".to_owned() })
+        Err(DeviceError::ForeignBuffer { device: "cpu".to_owned(), label: "a ticket".to_owned() })
     }
 }
 
@@ -200,6 +200,7 @@ impl Device for CpuDevice {
     }
 
     fn elapsed(&self, ticket: Ticket) -> Option<Duration> {
+        self.own_tickets(&[ticket]).ok()?;
         self.state().times.iter().find(|(value, _)| *value == ticket.value).map(|(_, time)| *time)
     }
 

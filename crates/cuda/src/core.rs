@@ -8,6 +8,8 @@ use seam_device::{Buffer, Caps, DeviceError, DeviceId};
 
 use crate::driver::{Context, Event, Refusal, Stream};
 use crate::kernels::Kernels;
+use crate::list::GraphCounters;
+use crate::products::Products;
 use crate::staging::Staging;
 use crate::timeline::Timeline;
 
@@ -29,6 +31,8 @@ pub(crate) struct Gpu {
     pub(crate) compute: Stream,
     /// The copy lane.
     pub(crate) copy: Stream,
+    /// Where lists are captured: nothing ever runs on it.
+    pub(crate) captures: Stream,
     pub(crate) staging: Mutex<Staging>,
     /// Whether memory comes from the driver's stream-ordered pool.
     pub(crate) pooled: bool,
@@ -39,12 +43,12 @@ pub(crate) struct Gpu {
 
 impl Gpu {
     pub(crate) fn new(context: Arc<Context>, name: String, pooled: bool) -> Result<Self, Refusal> {
-        let (compute, copy) = (Stream::new(&context)?, Stream::new(&context)?);
+        let [compute, copy, captures] = [Stream::new(&context)?, Stream::new(&context)?, Stream::new(&context)?];
         if pooled {
             context.keep_pool()?;
         }
         let staging = Mutex::new(Staging::default());
-        Ok(Self { context, compute, copy, staging, pooled, name, lost: OnceLock::new() })
+        Ok(Self { context, compute, copy, captures, staging, pooled, name, lost: OnceLock::new() })
     }
 
     pub(crate) fn backend(&self, op: &str, reason: impl Into<String>) -> DeviceError {
@@ -143,9 +147,14 @@ pub(crate) struct Core {
     pub(crate) caps: Caps,
     pub(crate) gpu: Arc<Gpu>,
     pub(crate) kernels: Kernels,
+    /// Products by cublasLt; without it all of them are own kernels.
+    pub(crate) products: Option<Products>,
+    /// Whether lists become graphs.
+    pub(crate) graphs: bool,
     /// Held by whoever puts work on a stream, so that streams see it in the order of the tickets.
     pub(crate) timeline: Mutex<Timeline>,
     pub(crate) counters: Counters,
+    pub(crate) graph_counters: GraphCounters,
 }
 
 impl Core {

@@ -1,5 +1,6 @@
 //! Opening a device, and the contract.
 
+use std::any::Any;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,15 +12,18 @@ use seam_device::{
 };
 use seam_kernels::manifest::MANIFEST;
 
+use crate::blas::{Blas, Session};
 use crate::cache::{Cache, default_dir};
 use crate::core::{Core, Counters, Gpu, lock};
 use crate::doctor::{find_driver, usable};
 use crate::driver::{Described, Refusal};
 use crate::find::Search;
 use crate::kernels::Kernels;
-use crate::list::List;
+use crate::list::{GraphCounters, GraphCounts, List};
 use crate::memory::{alloc, memory, upload};
 use crate::nvrtc::Nvrtc;
+use crate::peer::import;
+use crate::products::Products;
 use crate::read::read;
 use crate::recorder::CudaRecorder;
 use crate::timeline::Timeline;
@@ -37,7 +41,7 @@ pub enum KernelCache {
 }
 
 /// How a device is opened.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Options {
     /// Which GPU, in the driver's order; the first usable one if not given.
     pub gpu: Option<u32>,
@@ -47,10 +51,27 @@ pub struct Options {
     pub cache: KernelCache,
     /// How exact products are; `f32` unless asked otherwise.
     pub precision: Precision,
+    /// Whether lists that are submitted again become CUDA graphs; they do unless asked otherwise.
+    pub graphs: bool,
+    /// Whether products go to cublasLt where it is found; they do unless asked otherwise.
+    pub library: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            gpu: None,
+            max_binding: None,
+            cache: KernelCache::default(),
+            precision: Precision::default(),
+            graphs: true,
+            library: true,
+        }
+    }
 }
 
 /// An NVIDIA GPU. Every opened device is its own, also on one GPU, where they share memory and the driver's context.
-pub struct CudaDevice(Arc<Core>);
+pub struct CudaDevice(pub(crate) Arc<Core>);
 
 impl std::fmt::Debug for CudaDevice {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -61,12 +82,26 @@ impl std::fmt::Debug for CudaDevice {
 /// Largest binding: kernels count elements in 32 bits, and 2³² elements of bf16 are 8 GiB.
 const MAX_BINDING: u64 = (8 << 30) - BIND_ALIGN;
 
-fn caps(gpu: &Described, driver: u32, nvrtc: &Nvrtc, options: &Options) -> Caps {
+/// What computes products, for people.
+pub(crate) fn products_words(library: Result<(u32, u32), &str>) -> String {
+    match library {
+        Ok((major, minor)) => format!("cublasLt {major}.{minor}"),
+        Err(why) => format!("products by own kernels ({why})"),
+    }
+}
+
+fn caps(gpu: &Described, driver: u32, nvrtc: &Nvrtc, products: &str, options: &Options) -> Caps {
     let memory = gpu.memory / BIND_ALIGN * BIND_ALIGN;
     let caps = Caps {
         kind: DeviceKind::Cuda,
         name: gpu.name.clone(),
-        driver: format!("CUDA {}.{}, NVRTC {}.{}", driver / 1000, driver % 1000 / 10, nvrtc.version.0, nvrtc.version.1),
+        driver: format!(
+            "CUDA {}.{}, NVRTC {}.{}, {products}",
+            driver / 1000,
+            driver % 1000 / 10,
+            nvrtc.version.0,
+            nvrtc.version.1
+        ),
         max_binding: memory.min(MAX_BINDING),
         max_buffer: memory,
         max_storage_buffers: 8,
@@ -120,8 +155,20 @@ impl CudaDevice {
         usable(&gpu).map_err(|why| unavailable(format!("{}: {why}", gpu.name)))?;
         let nvrtc = Nvrtc::find(&search, Some(version / 1000))
             .map_err(|why| unavailable(format!("NVRTC, CUDA's compiler, was not found: {why}")))?;
-        let caps = caps(&gpu, version, &nvrtc, options);
         let context = driver.context(ordinal).map_err(said("opening the GPU"))?;
+        let library = if options.library {
+            Blas::find(&search, Some(version / 1000)).map_err(|_| "cublasLt was not found".to_owned()).and_then(
+                |blas| {
+                    let version = blas.version;
+                    let session = Session::new(blas, &context).map_err(|refusal| refusal.to_string())?;
+                    Ok((version, Products::new(session)))
+                },
+            )
+        } else {
+            Err("as asked".to_owned())
+        };
+        let words = products_words(library.as_ref().map(|(version, _)| *version).map_err(String::as_str));
+        let caps = caps(&gpu, version, &nvrtc, &words, options);
         let name = format!("cuda {}", gpu.name);
         let cache = match &options.cache {
             KernelCache::User => default_dir(),
@@ -135,9 +182,18 @@ impl CudaDevice {
             caps,
             gpu,
             kernels,
+            products: library.ok().map(|(_, products)| products),
+            graphs: options.graphs,
             timeline: Mutex::new(Timeline::default()),
             counters: Counters::default(),
+            graph_counters: GraphCounters::default(),
         }))))
+    }
+
+    /// How often lists became graphs, for tests and benches.
+    #[must_use]
+    pub fn graphs(&self) -> GraphCounts {
+        self.0.graph_counters.get()
     }
 
     fn own_tickets(&self, tickets: &[Ticket]) -> Result<(), DeviceError> {
@@ -215,14 +271,16 @@ impl Device for CudaDevice {
         };
         let after: Vec<u64> = after.iter().map(|t| t.value).collect();
         let mut timeline = lock(&core.timeline);
-        timeline.order(gpu, lane, &after)?;
+        timeline.order(gpu, lane, &after, list.products)?;
         let begin = gpu.done("mark", stream.mark())?;
-        let ran = list.replay(stream).and_then(|()| stream.mark());
+        let captures = core.graphs.then_some(&gpu.captures);
+        let ran = list.run(stream, captures, &core.graph_counters).and_then(|()| stream.mark());
         let end = match ran {
             Ok(end) => end,
             Err(refusal) => {
-                // Part of the list may run: its buffers must not return before that is over.
-                let _ = stream.synchronize();
+                // Part of the list may run: its buffers must not return before that is over. If the device is lost, a
+                // library says so less clearly than the driver.
+                let refusal = stream.synchronize().err().filter(|worse| worse.fatal()).unwrap_or(refusal);
                 return gpu.done("submit", Err(refusal));
             }
         };
@@ -273,6 +331,19 @@ impl Device for CudaDevice {
         let pending = read(&self.0, range)?;
         self.0.counters.read.fetch_add(range.len, Ordering::Relaxed);
         Ok(pending)
+    }
+
+    /// Memory of another CUDA device is reached where both are on one GPU, or where the driver offers peer access.
+    fn import(
+        &self,
+        src: &BufferRange,
+        from: &dyn Device,
+        dst: &BufferRange,
+        after: &[Ticket],
+    ) -> Option<Result<Ticket, DeviceError>> {
+        let from: &dyn Any = from;
+        let from = from.downcast_ref::<Self>()?;
+        import(&self.0, &from.0, src, dst, after).transpose()
     }
 }
 

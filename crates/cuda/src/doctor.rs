@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use libloading::Library;
 
+use crate::blas::Blas;
 use crate::cache::default_dir;
 use crate::driver::{Described, Driver};
 use crate::find::{Candidate, Search};
@@ -37,6 +38,8 @@ pub struct Report {
     pub driver: Result<(u32, u32), String>,
     /// Version of NVRTC and what it was loaded from, or what was tried.
     pub nvrtc: Result<((u32, u32), String), String>,
+    /// Version of cublasLt and what it was loaded from, or what was tried. Without it products are own kernels.
+    pub cublas_lt: Result<((u32, u32), String), String>,
     /// The GPUs; none without a driver.
     pub gpus: Vec<GpuReport>,
     /// Where compiled kernels are kept, unless a device is told otherwise.
@@ -67,13 +70,32 @@ impl Report {
         }
         missing
     }
+
+    /// What would make a device that opens faster, in the user's terms.
+    #[must_use]
+    pub fn advice(&self) -> Vec<String> {
+        let opens = self.driver.is_ok() && self.nvrtc.is_ok() && self.gpus.iter().any(|g| g.usable.is_ok());
+        let lacks = self.cublas_lt.as_ref().err().filter(|_| opens);
+        let words = |why: &String| {
+            format!(
+                "CUDA: cublasLt was not found, so products are own kernels without tensor cores; install the toolkit or the \
+                 package nvidia-cublas, or name its folder in {}: {why}",
+                crate::LIBRARIES
+            )
+        };
+        lacks.map(words).into_iter().collect()
+    }
 }
 
 /// Looks for everything; never fails, and opens no device.
 #[must_use]
 pub fn report() -> Report {
-    let search = Search::from_env();
-    let driver = find_driver(&search);
+    report_of(&Search::from_env())
+}
+
+/// [`report`] by way of a search.
+fn report_of(search: &Search) -> Report {
+    let driver = find_driver(search);
     let describe = |driver: Driver, gpu: u32| match driver.describe(gpu) {
         Ok(found) => {
             let usable = usable(&found);
@@ -90,7 +112,8 @@ pub fn report() -> Report {
     };
     let major = driver.as_ref().ok().map(|(_, version)| version / 1000);
     Report {
-        nvrtc: Nvrtc::find(&search, major).map(|found| (found.version, found.origin)),
+        nvrtc: Nvrtc::find(search, major).map(|found| (found.version, found.origin)),
+        cublas_lt: Blas::find(search, major).map(|found| (found.version, found.origin)),
         driver: driver.map(|(_, version)| (version / 1000, version % 1000 / 10)),
         gpus,
         cache: default_dir(),
@@ -165,10 +188,11 @@ mod tests {
         let all = Report {
             driver: Ok((13, 0)),
             nvrtc: Ok(((13, 0), "libnvrtc.so.13".into())),
+            cublas_lt: Ok(((13, 0), "libcublasLt.so.13".into())),
             gpus: vec![good],
             cache: None,
         };
-        assert_eq!(all.missing(), [""; 0]);
+        assert_eq!((all.missing(), all.advice()), (Vec::new(), Vec::new()));
         let lacks = |change: &dyn Fn(&mut Report)| {
             let mut report = all.clone();
             change(&mut report);
@@ -183,6 +207,36 @@ mod tests {
             r.gpus.clear();
         });
         assert_eq!(none, "CUDA: no NVIDIA driver", "a compiler is no use without a GPU");
+        // A device opens without cublasLt, only slower; who has no device needs no such advice.
+        let slow = Report { cublas_lt: Err("tried".into()), ..all.clone() };
+        assert_eq!(slow.missing(), [""; 0]);
+        let advice = slow.advice().join("\n");
+        assert!(advice.contains("cublasLt") && advice.contains("SEAM_CUDA_LIBS: tried"), "{advice}");
+        assert_eq!(Report { gpus: Vec::new(), ..slow.clone() }.advice(), [""; 0]);
+        assert_eq!(Report { nvrtc: Err("tried".into()), ..slow }.advice(), [""; 0]);
+    }
+
+    /// A folder whose libraries are none: every one is named with the loader's reason.
+    #[test]
+    fn broken_libraries_are_told_by_their_files() {
+        let dir = tempfile::tempdir().unwrap();
+        for library in ["nvrtc", "cublasLt", "cuda"] {
+            std::fs::write(dir.path().join(format!("lib{library}.so.12")), b"no library").unwrap();
+        }
+        let report = report_of(&Search { first: vec![dir.path().to_path_buf()], ..Search::default() });
+        let told = |found: &Result<((u32, u32), String), String>, file: &str| {
+            let why = found.as_ref().unwrap_err();
+            assert!(why.contains(&dir.path().join(file).display().to_string()), "{why}");
+        };
+        told(&report.nvrtc, "libnvrtc.so.12");
+        told(&report.cublas_lt, "libcublasLt.so.12");
+        // With a driver that the loader knows the folder is not asked for one.
+        if Driver::present().is_none() {
+            assert!(report.driver.as_ref().unwrap_err().contains("libcuda was not found"), "{report:?}");
+            assert_eq!(report.missing(), ["CUDA: no NVIDIA driver: its library libcuda was not found"]);
+        }
+        let opened = report.missing().is_empty();
+        assert!(!opened, "without a compiler nothing opens: {report:?}");
     }
 
     #[test]

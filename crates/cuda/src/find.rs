@@ -32,6 +32,8 @@ impl std::fmt::Display for Candidate {
 pub(crate) struct Search {
     /// Named by the user: before the loader.
     pub(crate) first: Vec<PathBuf>,
+    /// Whether the loader is asked as well.
+    pub(crate) loader: bool,
     /// After the loader.
     pub(crate) then: Vec<PathBuf>,
 }
@@ -89,14 +91,14 @@ impl Search {
         then.extend(["usr/lib/x86_64-linux-gnu", "usr/lib/wsl/lib", "usr/lib64"].map(|p| root.join(p)));
         let mut seen = std::collections::HashSet::new();
         then.retain(|dir| dir.is_dir() && seen.insert(dir.clone()));
-        Self { first: split(LIBRARIES), then }
+        Self { first: split(LIBRARIES), loader: true, then }
     }
 
     /// Ways to load `library` (`nvrtc`, `cuda`), in the order they are tried. `names` are what the loader is asked for.
     pub(crate) fn candidates(&self, library: &str, names: &[String]) -> Vec<Candidate> {
         let files = |dirs: &[PathBuf]| dirs.iter().flat_map(|d| versions(d, library)).map(Candidate::File).collect();
         let mut all: Vec<Candidate> = files(&self.first);
-        all.extend(names.iter().cloned().map(Candidate::Name));
+        all.extend(names.iter().filter(|_| self.loader).cloned().map(Candidate::Name));
         all.extend::<Vec<Candidate>>(files(&self.then));
         all
     }
@@ -107,6 +109,14 @@ impl Search {
             if cfg!(windows) { format!("nvrtc64_{major}0_0.dll") } else { format!("libnvrtc.so.{major}") }
         };
         self.candidates("nvrtc", &MAJORS.iter().map(name).collect::<Vec<_>>())
+    }
+
+    /// Ways to load cublasLt.
+    pub(crate) fn cublas_lt(&self) -> Vec<Candidate> {
+        let name = |major: &u32| {
+            if cfg!(windows) { format!("cublasLt64_{major}.dll") } else { format!("libcublasLt.so.{major}") }
+        };
+        self.candidates("cublasLt", &MAJORS.iter().map(name).collect::<Vec<_>>())
     }
 }
 
@@ -205,7 +215,9 @@ mod tests {
     fn nothing_is_found_in_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let search = Search::new(&|_| None, dir.path());
-        assert_eq!(search, Search::default());
+        assert_eq!(search, Search { loader: true, ..Search::default() });
         assert_eq!(files(&search.nvrtc(), dir.path()), ["<libnvrtc.so.13>", "<libnvrtc.so.12>"]);
+        assert_eq!(files(&search.cublas_lt(), dir.path()), ["<libcublasLt.so.13>", "<libcublasLt.so.12>"]);
+        assert_eq!(Search::default().cublas_lt(), [], "nowhere at all");
     }
 }

@@ -91,14 +91,38 @@ impl Kernels {
     }
 
     fn make(&self, gpu: &Gpu, kernel: &Kernel, constants: &[u32]) -> Result<Module, DeviceError> {
-        let text = source(&gpu.name, kernel, constants)?;
-        let key = key(&text, &self.options, self.nvrtc.version);
-        let compile = || {
-            let compiled = self.nvrtc.compile(&text, &format!("{}.cu", kernel.name), &self.options);
-            compiled
-                .map(|c| c.cubin)
-                .map_err(|log| gpu.backend("compile", format!("kernel {} {constants:?}: {log}", kernel.name)))
-        };
+        self.build(gpu, kernel, constants, &source(&gpu.name, kernel, constants)?)
+    }
+
+    /// Code for this chip from the text of a kernel.
+    ///
+    /// # Errors
+    /// [`DeviceError::Backend`] with the kernel's name, its constants and the compiler's words.
+    pub(crate) fn compile(
+        &self,
+        device: &str,
+        kernel: &Kernel,
+        constants: &[u32],
+        text: &str,
+    ) -> Result<Vec<u8>, DeviceError> {
+        let compiled = self.nvrtc.compile(text, &format!("{}.cu", kernel.name), &self.options);
+        compiled.map(|c| c.cubin).map_err(|log| DeviceError::Backend {
+            device: device.to_owned(),
+            op: "compile".to_owned(),
+            reason: format!("kernel {} {constants:?}: {log}", kernel.name),
+        })
+    }
+
+    /// A loaded kernel from its text, by way of the cache.
+    pub(crate) fn build(
+        &self,
+        gpu: &Gpu,
+        kernel: &Kernel,
+        constants: &[u32],
+        text: &str,
+    ) -> Result<Module, DeviceError> {
+        let key = key(text, &self.options, self.nvrtc.version);
+        let compile = || self.compile(&gpu.name, kernel, constants, text);
         let cubin = self.cache.get_or(&key, compile)?;
         let load = |cubin: &[u8]| Module::load(&gpu.context, cubin, kernel.name, dynamic(kernel));
         let module = match load(&cubin) {
@@ -112,5 +136,40 @@ impl Kernels {
             Err(refusal) => gpu.done(&format!("load kernel {}", kernel.name), Err(refusal))?,
         };
         Ok(module)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::print_stderr, reason = "a skip is printed")]
+
+    use super::*;
+    use crate::find::Search;
+
+    /// A source that does not compile on the chip: the error names kernel and device, and has the compiler's words.
+    #[test]
+    fn a_kernel_that_does_not_compile_is_named() {
+        let nvrtc = match Nvrtc::find(&Search::from_env(), None) {
+            Ok(found) => found,
+            Err(why) => {
+                assert!(std::env::var_os("SEAM_REQUIRE_NVRTC").is_none(), "SEAM_REQUIRE_NVRTC is set: {why}");
+                return eprintln!("SKIPPED without NVRTC: {why}");
+            }
+        };
+        let dir = tempfile::tempdir().unwrap();
+        let kernels = Kernels::new(nvrtc, Cache::new(Some(dir.path().to_path_buf())), (9, 0));
+        let kernel = &seam_kernels::gemm::GEMM;
+        let text = "extern \"C\" __global__ void gemm() {\n  missing();\n}\n";
+        match kernels.compile("cuda chip", kernel, &[1, 0], text) {
+            Err(DeviceError::Backend { device, op, reason }) => {
+                assert_eq!((device.as_str(), op.as_str()), ("cuda chip", "compile"));
+                assert!(reason.contains("kernel gemm [1, 0]") && reason.contains("gemm.cu(2)"), "{reason}");
+                assert!(reason.contains("missing"), "{reason}");
+            }
+            other => panic!("{other:?}"),
+        }
+        let whole = source("cuda chip", kernel, &[1, 0]).unwrap();
+        assert!(kernels.compile("cuda chip", kernel, &[1, 0], &whole).is_ok_and(|cubin| !cubin.is_empty()));
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "only what is loaded is kept");
     }
 }

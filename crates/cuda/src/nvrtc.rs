@@ -70,7 +70,7 @@ impl Nvrtc {
                 Err(why) => tried.push(format!("{candidate}: {why}")),
             }
         }
-        Err(tried.join("; "))
+        if tried.is_empty() { Err("there is no folder to look into".to_owned()) } else { Err(tried.join("; ")) }
     }
 
     fn open(candidate: &Candidate) -> Result<Self, String> {
@@ -163,7 +163,7 @@ impl Nvrtc {
 
 /// # Safety
 /// `T` is the type of the function called `name`.
-unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
+pub(crate) unsafe fn symbol<T: Copy>(library: &Library, name: &str) -> Result<T, String> {
     // SAFETY: by the caller's word.
     unsafe { library.get::<T>(name) }.map(|found| *found).map_err(|e| e.to_string())
 }

@@ -13,6 +13,9 @@ use crate::driver::Launch;
 use crate::list::{List, Step};
 use crate::memory::memory;
 
+/// Columns of a product of few rows that a block computes.
+const FEW_COLUMNS: u32 = 4;
+
 pub(crate) struct CudaRecorder {
     core: Arc<Core>,
     steps: Vec<Step>,
@@ -76,8 +79,26 @@ impl Recorder for CudaRecorder {
             });
         }
         check_gemm(self.device(), self.core.caps.max_binding, &gemm)?;
-        // Its ranges need not be bound at multiples of what kernels' bindings are, and A may stand in for the tables.
-        let d = gemm::dispatch(gemm, self.core.caps.max_grid);
+        let core = Arc::clone(&self.core);
+        let limit = core.caps.max_grid;
+        // Launches of products are not checked as bindings: A may stand in for the tables, and no limit holds for what the
+        // parts of A take.
+        if let Some(products) = &core.products
+            && let Some(planned) = products.planned(&core, &gemm)?
+        {
+            let (calls, memory) = planned.calls(&core, &gemm)?;
+            let d = gemm::parts::dispatch(&gemm, planned.parts.clone(), planned.count, limit);
+            self.launch(validate(&d)?, &d.constants, &d.params, &d.bindings, d.grid)?;
+            self.dispatches += calls.len() as u64;
+            self.steps.extend(calls.into_iter().map(Step::Product));
+            self.buffers.extend(memory.into_iter().chain([gemm.w, gemm.c].map(|range| range.buffer)));
+            return Ok(());
+        }
+        let n = gemm.n;
+        let mut d = gemm::dispatch(gemm, limit);
+        if d.kernel == gemm::GEMM_FEW.id {
+            d.grid[0] = n.div_ceil(FEW_COLUMNS).min(limit);
+        }
         let kernel = validate(&d)?;
         self.launch(kernel, &d.constants, &d.params, &d.bindings, d.grid)
     }
@@ -125,7 +146,7 @@ impl Recorder for CudaRecorder {
         core.gpu.alive()?;
         buffers.sort_by_key(Buffer::address);
         buffers.dedup_by_key(|b| b.address());
-        let list = List { steps, _buffers: buffers, dispatches, copied };
+        let list = List { dispatches, copied, ..List::new(steps, buffers) };
         Ok(CommandList::new(core.id, dispatches as usize, Box::new(Arc::new(list))))
     }
 }

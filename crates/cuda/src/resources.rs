@@ -17,6 +17,8 @@ pub struct Resources {
     pub stack_bytes: u32,
     /// Bytes of shared memory of a block.
     pub shared_bytes: u32,
+    /// Whether ptxas makes each wgmma wait for the one before it, for want of registers or because of what stands between.
+    pub serialized: bool,
 }
 
 impl Resources {
@@ -25,6 +27,7 @@ impl Resources {
         let mut out = Self::default();
         let mut found = false;
         for line in log.lines() {
+            out.serialized |= line.contains("wgmma.mma_async instructions are serialized");
             let number = |unit: &str| -> Option<u32> {
                 line.split(unit).next().filter(|head| head.len() < line.len())?.split_whitespace().last()?.parse().ok()
             };
@@ -117,7 +120,7 @@ mod tests {
         let usual = |c: &seam_kernels::Constant| if c.legal.contains(&128) { 128 } else { c.legal[c.legal.len() / 2] };
         all.push(kernel.constants.iter().map(usual).collect());
         // The gated delta rule of Qwen3.5, where operators are not moved.
-        if ["chain", "chunk_chain"].contains(&kernel.name) {
+        if ["chain", "chunk_chain", "tile_chain"].contains(&kernel.name) {
             all.push(vec![128, DECAY_SCALAR, UPDATE_DELTA, ROTATION_NONE]);
         }
         all.sort();
@@ -132,8 +135,13 @@ mod tests {
                    ptxas info    : Function properties for k\n    \
                    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n\
                    ptxas info    : Used 40 registers, used 1 barriers, 16 bytes cumulative stack size, 2048 bytes smem";
-        let found = Resources { registers: 40, spill_bytes: 20, stack_bytes: 16, shared_bytes: 2048 };
+        let found =
+            Resources { registers: 40, spill_bytes: 20, stack_bytes: 16, shared_bytes: 2048, serialized: false };
         assert_eq!(Resources::parse(log), Some(found));
+        let worse = format!(
+            "ptxas info : (C7511) Potential Performance Loss: wgmma.mma_async instructions are serialized due to\n{log}"
+        );
+        assert_eq!(Resources::parse(&worse), Some(Resources { serialized: true, ..found }));
         assert_eq!(Resources::parse("nothing"), None);
     }
 
@@ -186,6 +194,9 @@ mod tests {
                         Ok(r) => {
                             if r.registers * kernel.workgroup.invocations > 65536 {
                                 wrong.push(format!("{name}: {} registers do not fit a block", r.registers));
+                            }
+                            if r.serialized {
+                                wrong.push(format!("{name}: its wgmma are serialized"));
                             }
                             if r.shared_bytes > DECLARED {
                                 wrong.push(format!("{name}: {} bytes of declared shared memory", r.shared_bytes));

@@ -20,7 +20,7 @@ pub(crate) struct Flight {
     begin: Arc<Event>,
     end: Arc<Event>,
     /// Keeps the list's buffers until it has run.
-    _list: Arc<List>,
+    list: Arc<List>,
 }
 
 /// The submissions of a device, in order.
@@ -58,11 +58,12 @@ impl Timeline {
         }
     }
 
-    /// Before a list goes to `lane`: the host's work and the tickets `after` on the other lane come first.
+    /// Before a list goes to `lane`: the host's work and the tickets `after` on the other lane come first, and so do the
+    /// lists with products there if this one has some (`products`), for they share memory.
     ///
     /// # Errors
     /// What the driver says.
-    pub(crate) fn order(&mut self, gpu: &Gpu, lane: Lane, after: &[u64]) -> Result<(), DeviceError> {
+    pub(crate) fn order(&mut self, gpu: &Gpu, lane: Lane, after: &[u64], products: bool) -> Result<(), DeviceError> {
         let stream = match lane {
             Lane::Compute => &gpu.compute,
             Lane::Copy => &gpu.copy,
@@ -72,16 +73,26 @@ impl Timeline {
             gpu.done("wait for the host's work", stream.wait_for(&event))?;
             self.marked = false;
         }
-        for flight in self.flights.iter().filter(|f| f.lane != lane && after.contains(&f.value)) {
+        let first = |f: &&Flight| after.contains(&f.value) || (products && f.list.products);
+        for flight in self.flights.iter().filter(|f| f.lane != lane).filter(first) {
             gpu.done("wait for a ticket", stream.wait_for(&flight.end))?;
         }
         Ok(())
     }
 
+    /// What another device must wait for before it reads this one's memory: everything submitted or written so far.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub(crate) fn settled(&mut self, gpu: &Gpu) -> Result<Arc<Event>, DeviceError> {
+        self.host_work(gpu)?;
+        gpu.done("mark", gpu.compute.mark())
+    }
+
     /// The next submission.
     pub(crate) fn push(&mut self, lane: Lane, begin: Arc<Event>, end: Arc<Event>, list: Arc<List>) -> u64 {
         self.last += 1;
-        self.flights.push_back(Flight { value: self.last, lane, begin, end, _list: list });
+        self.flights.push_back(Flight { value: self.last, lane, begin, end, list });
         self.last
     }
 

@@ -46,7 +46,8 @@ pub struct Gemm {
     pub w: BufferRange,
     /// C.
     pub c: BufferRange,
-    /// A u32 that holds the number of rows to compute: `rows.1` is its index in words.
+    /// A u32 that holds the number of rows to compute: `rows.1` is its index in words. What C holds in the rows from there up
+    /// to `m` afterwards is up to the device; what A holds there reaches no other row.
     pub rows: Option<(BufferRange, u32)>,
 }
 
@@ -243,6 +244,17 @@ impl Copy {
     pub fn check(&self, device: (DeviceId, &str)) -> Result<(), DeviceError> {
         for range in [&self.src, &self.dst] {
             check_owner(device, &range.buffer)?;
+        }
+        self.check_ranges()
+    }
+
+    /// Those of them that hold between devices as well: ranges inside their buffers, at multiples of 4, of one length that
+    /// is a multiple of 4, without overlap, the target not constant.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn check_ranges(&self) -> Result<(), DeviceError> {
+        for range in [&self.src, &self.dst] {
             range.buffer.range(range.offset, range.len)?;
             if !range.offset.is_multiple_of(4) {
                 return Err(DeviceError::Misaligned {

@@ -1,5 +1,6 @@
 //! The device itself.
 
+use std::any::Any;
 use std::time::Duration;
 
 use crate::{Buffer, BufferRange, BufferUse, Caps, CommandList, DeviceError, DeviceId, HostBytes, Recorder};
@@ -49,7 +50,7 @@ pub struct Stats {
 }
 
 /// A place that computes. Object safe, shared between threads.
-pub trait Device: Send + Sync {
+pub trait Device: Any + Send + Sync {
     /// Identity within the process.
     fn id(&self) -> DeviceId;
 
@@ -107,4 +108,21 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// A range error, or what the driver says.
     fn read(&self, range: &BufferRange, after: &[Ticket]) -> Result<Box<dyn Pending>, DeviceError>;
+
+    /// Starts a copy of `src`, of the device `from`, to `dst` of this one, without the host, after everything that `from`
+    /// was given so far and after `after` (tickets of either); whatever `from` is given later comes after the copy. `None`
+    /// where this device does not reach memory of the other. The caller, [`crate::Topology::transfer`], has checked the
+    /// ranges, and that neither is of a [`BufferUse::Readback`] buffer.
+    ///
+    /// # Errors
+    /// [`DeviceError::ForeignBuffer`], or what the driver says.
+    fn import(
+        &self,
+        _src: &BufferRange,
+        _from: &dyn Device,
+        _dst: &BufferRange,
+        _after: &[Ticket],
+    ) -> Option<Result<Ticket, DeviceError>> {
+        None
+    }
 }

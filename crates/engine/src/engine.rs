@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use seam_device::Device;
+use seam_device::{DType, Device, Precision};
 use seam_pic::{
     Budgets, Cache, EntryKey, Item, KeyParts, Lookup, MissReason, Mode, Part, Policy, Resident, ResidentError, Role,
     Sequence, Tier, plan,
@@ -60,7 +60,12 @@ impl Engine {
     /// [`EngineError`] naming what is wrong with the model, the device or the cache directory.
     pub fn load(device: Arc<dyn Device>, dir: &Path, options: EngineOptions) -> Result<Self, EngineError> {
         let runner = Runner::load(device, dir, options.runner)?;
-        let cache = Cache::open(runner.fingerprint(), options.budgets, options.cache_dir.as_deref())?;
+        let compute = match runner.device().caps().precision {
+            Precision::F32 => DType::F32,
+            Precision::Bf16 => DType::BF16,
+        };
+        let dtypes = (compute, runner.spec().kv.map_or(compute, |kv| kv.dtype));
+        let cache = Cache::open(runner.fingerprint(), dtypes, options.budgets, options.cache_dir.as_deref())?;
         Ok(Self { runner, cache })
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use seam_device::{Buffer, BufferUse, CommandList, Device, Lane, Ticket, align_up};
+use seam_device::{Buffer, BufferUse, CommandList, DType, Device, Lane, Ticket, align_up};
 use seam_model::config::ModelConfig;
 use seam_model::layers::PassContext;
 use seam_model::weights::{Weights, fingerprint};
@@ -195,7 +195,11 @@ impl Runner {
         let spec = self.spec();
         let (rot, theta) = spec.kv.map_or((0, 1.0), |kv| (kv.rot, kv.theta));
         let budget = self.device.caps().rows_hint.saturating_mul(CHAIN_ROWS);
-        PassBuilder::new(spec.linear.map_or(0, |l| l.kernel), rot, theta).with_budget(budget)
+        let pass = PassBuilder::new(spec.linear.map_or(0, |l| l.kernel), rot, theta).with_budget(budget);
+        match spec.kv {
+            Some(kv) if kv.dtype == DType::BF16 => pass.with_tiles(kv.group),
+            _ => pass,
+        }
     }
 
     /// Runs sequences until nothing of them is left, packing rows of several into each pass; returns the logits each
@@ -460,7 +464,7 @@ impl Runner {
         for &(slab, row) in sequence.kv_rows() {
             let place = seam_device::Place { slab, offset: row, len: 1 };
             let bytes = self.device.read(&self.memory.kv_private.range(layer, place)?, &[])?.wait()?;
-            let row = floats(&bytes);
+            let row = if kv.dtype == DType::BF16 { halves(&bytes) } else { floats(&bytes) };
             keys.extend_from_slice(&row[..width]);
             values.extend_from_slice(&row[width..]);
         }
@@ -484,4 +488,9 @@ fn collect(capture: Capture<'_>, (rows, wanted): (u32, u32), taps: &mut Vec<Tap>
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect()
+}
+
+/// bf16 is the upper half of an f32.
+fn halves(bytes: &[u8]) -> Vec<f32> {
+    bytes.chunks_exact(2).map(|b| f32::from_bits(u32::from_le_bytes([0, 0, b[0], b[1]]))).collect()
 }

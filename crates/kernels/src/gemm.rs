@@ -1,4 +1,7 @@
-//! Matrix products of devices that have no library for them (wgpu, and cuda so far). The cpu device has its own, so there is no twin.
+//! Matrix products by own kernels: all of wgpu's; of cuda those with few rows or f32 weights, and all where it has no
+//! library. The cpu device has a library, so there is no twin. [`parts`] is what cuda's library needs.
+
+pub mod parts;
 
 use bytemuck::{Pod, Zeroable};
 use seam_device::{DType, Dispatch, Gemm, KernelId};
@@ -44,8 +47,8 @@ pub static GEMM: Kernel = Kernel {
     constants: CONSTANTS,
 };
 
-/// The same for few rows: one column of C an invocation group of 8 lanes, 8 columns a workgroup of 64, up to 8 rows.
-/// Grid: x covers n by 8, y covers m by 8.
+/// The same for few rows: up to 8 of them a workgroup of 64, and 8 columns of C (on cuda 4, and more where the grid does not
+/// reach all). Grid: x covers n by 8 (4), y covers m by 8.
 pub static GEMM_FEW: Kernel = Kernel {
     id: KernelId(14),
     name: "gemm_few",

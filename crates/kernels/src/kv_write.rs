@@ -47,6 +47,16 @@ pub static KV_WRITE: Kernel = Kernel {
     constants: &[],
 };
 
+/// [`KV_WRITE`] into a slab of bf16, two elements a word, each rounded to nearest even.
+pub static KV_WRITE_BF16: Kernel = Kernel {
+    id: KernelId(27),
+    name: "kv_write_bf16",
+    wgsl: None,
+    cuda: Some("kv_write/kv_write_bf16.cu"),
+    twin: None,
+    ..KV_WRITE
+};
+
 /// Rotates the first `cos.len()·2` elements of `x` in NeoX halves.
 pub(crate) fn rotate(x: &mut [f32], cos: &[f32], sin: &[f32]) {
     let half = cos.len();

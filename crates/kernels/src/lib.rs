@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod attention;
+pub mod attention_mma;
 pub mod chain;
 pub mod chunk;
 pub mod conv;
@@ -29,6 +30,7 @@ pub mod scan;
 pub mod skip;
 pub mod source;
 pub mod tables;
+pub mod tile;
 pub mod twin;
 
 pub use manifest::{Binding, Constant, Kernel, kernel, validate};

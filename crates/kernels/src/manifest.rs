@@ -4,8 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    attention, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope, router, sample,
-    scan, skip,
+    attention, attention_mma, chain, chunk, conv, elementwise, embed, gate, gather, gemm, kv_write, mlstm, norm, rope,
+    router, sample, scan, skip, tile,
 };
 
 /// One binding of a kernel.
@@ -110,7 +110,14 @@ pub static MANIFEST: &[&Kernel] = &[
     &scan::SCAN,
     &chunk::CHUNK_PREPARE,
     &chunk::CHUNK_CHAIN,
+    &tile::TILE_PREPARE,
+    &tile::TILE_CHAIN,
+    &kv_write::KV_WRITE_BF16,
+    &attention_mma::ATTENTION_MMA,
+    &attention_mma::ATTENTION_JOIN,
+    &attention_mma::ATTENTION_PART,
     &sample::SAMPLE,
+    &gemm::parts::GEMM_PARTS,
 ];
 
 /// The kernel with this id.

@@ -75,7 +75,7 @@ impl Choice {
 /// Weights `exp((logit − highest)/temperature)` are counted in units of 2^-44, cut off, so that their sums are integers of
 /// 64 bits: the same in any order. What is kept and chosen depends on a device by its exp alone. Grid: x = rows.
 pub static SAMPLE: Kernel = Kernel {
-    id: KernelId(25),
+    id: KernelId(31),
     name: "sample",
     wgsl: Some("sample/sample.wgsl"),
     cuda: Some("sample/sample.cu"),

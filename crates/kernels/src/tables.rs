@@ -18,8 +18,12 @@
 //! | chain launches | first chain, chains |
 //! | chains | first step, steps, flags, 0 |
 //! | steps | operation and seven operands |
-//! | chunks | first row, rows |
+//! | chunks | first row, rows, rows from there to the end of its run step, number in its run step |
 //! | attention launches | number of slabs, 0, 0, 0, then four KV slabs |
+//! | tiles | run, first query of the run, queries, 0: wide ones, then narrow ones |
+//!
+//! A *query* of a run is a pair of a row and a query head of one KV head: query `i` is row `i / group`, head `i % group` of
+//! the group. Tiles are there only where keys are bf16.
 
 /// Number of rows in the pass.
 pub const ROWS: usize = 0;
@@ -57,6 +61,12 @@ pub const STEP_TABLE: usize = 15;
 pub const ATTENTION_LAUNCHES: usize = 16;
 /// Word offset of the chunks.
 pub const CHUNK_TABLE: usize = 17;
+/// Word offset of the tiles.
+pub const TILE_TABLE: usize = 18;
+/// Number of wide tiles.
+pub const WIDE_TILES: usize = 19;
+/// Number of narrow tiles, which stand behind the wide ones.
+pub const NARROW_TILES: usize = 20;
 /// Words of the header.
 pub const HEADER: usize = 32;
 
@@ -77,9 +87,17 @@ pub const CHAIN_WORDS: usize = 4;
 /// Words of a chain step.
 pub const STEP_WORDS: usize = 8;
 /// Words of a chunk.
-pub const CHUNK_WORDS: usize = 2;
+pub const CHUNK_WORDS: usize = 4;
 /// Words of an attention launch.
 pub const ATTENTION_LAUNCH_WORDS: usize = 8;
+
+/// Words of a tile.
+pub const TILE_WORDS: usize = 4;
+
+/// Most queries of a wide tile: a run has full ones, then one for what is left.
+pub const WIDE_TILE: usize = 64;
+/// Most queries of a narrow tile, for runs with so few left.
+pub const NARROW_TILE: usize = 16;
 
 /// Most rows of a chunk. A run step of n rows has ⌈n/16⌉ chunks, all but the last of them full.
 pub const CHUNK_TOKENS: usize = 16;

@@ -1,5 +1,6 @@
 //! What the engine must know of a stack: the sizes of its memory, not its arithmetic.
 
+use seam_device::DType;
 use seam_ops::Recurrence;
 
 /// Sizes of the full-attention layers.
@@ -9,12 +10,16 @@ pub struct KvSpec {
     pub layers: usize,
     /// KV heads.
     pub heads: u32,
+    /// Query heads of a KV head.
+    pub group: u32,
     /// Head size.
     pub head: u32,
     /// Rotated dimensions (NeoX halves).
     pub rot: u32,
     /// Base of the rotary frequencies.
     pub theta: f64,
+    /// What keys and values are stored as: f32 or bf16.
+    pub dtype: DType,
 }
 
 impl KvSpec {
@@ -24,10 +29,10 @@ impl KvSpec {
         self.heads * self.head
     }
 
-    /// Bytes of one token in one layer's KV slab: key, then value, f32.
+    /// Bytes of one token in one layer's KV slab: key, then value.
     #[must_use]
     pub fn row_bytes(&self) -> u64 {
-        u64::from(self.width()) * 8
+        u64::from(self.width()) * 2 * self.dtype.size() as u64
     }
 }
 

@@ -1,7 +1,7 @@
 //! Activations of a pass, allocated once.
 
-use seam_device::{Buffer, BufferUse, Device};
-use seam_ops::{Choice, OpError, Tensor};
+use seam_device::{Buffer, BufferRange, BufferUse, Device};
+use seam_ops::{Choice, OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
 use crate::config::ModelConfig;
 use crate::spec::StackSpec;
@@ -24,6 +24,8 @@ pub struct LinearWork {
     pub o: Tensor,
     /// After norm and gate `[rows, HV·V]`.
     pub y: Tensor,
+    /// What tiles need no state for, where the device walks chains in tiles.
+    pub tiles: Option<BufferRange>,
 }
 
 /// Activations of the attention layers.
@@ -40,6 +42,8 @@ pub struct AttentionWork {
     pub stats: Tensor,
     /// `[rows, heads·head]`.
     pub out: Tensor,
+    /// Outputs and statistics of parts of the keys, `[seam_ops::PART_ROWS, …]`, on devices that split them.
+    pub parts: Option<(Tensor, Tensor)>,
 }
 
 /// All activations of a pass of at most `rows` rows, of which `logits` want logits.
@@ -70,6 +74,15 @@ pub struct Workspace {
     pub chosen: Tensor,
     /// Where the host reads them.
     pub chosen_readback: Buffer,
+}
+
+/// Scratch memory of the tiles of a pass of at most `rows` rows, if there are to be any.
+fn tiles(device: &dyn Device, r: &Recurrence, rows: u32) -> Result<Option<BufferRange>, OpError> {
+    let chunks = most_chunks(rows);
+    if !takes_tiles(device.caps(), r, rows, chunks) {
+        return Ok(None);
+    }
+    Ok(Some(device.alloc("tiles", tile_words(r, chunks) * 4, BufferUse::Storage)?.all()))
 }
 
 impl Workspace {
@@ -105,6 +118,7 @@ impl Workspace {
                 gates: rows_of("gates", 2 * hv)?,
                 o: rows_of("o", value)?,
                 y: rows_of("y", value)?,
+                tiles: tiles(device, &l.recurrence, rows)?,
             })
         });
         let heads = family.heads as u32;
@@ -117,6 +131,12 @@ impl Workspace {
                 v: rows_of("v", kv.width())?,
                 stats: rows_of("softmax statistics", 2 * heads)?,
                 out: rows_of("attention", width)?,
+                parts: splits_keys(device.caps(), kv.dtype)
+                    .then(|| -> Result<_, OpError> {
+                        let part = |label: &str, cols: u32| Tensor::new(device, label, PART_ROWS, cols);
+                        Ok((part("attention of parts", width)?, part("statistics of parts", 2 * heads)?))
+                    })
+                    .transpose()?,
             })
         });
         let bytes = u64::from(logits) * u64::from(spec.vocab) * 4;

@@ -1,11 +1,19 @@
 //! Writing fresh keys and values.
 
-use seam_device::{BufferRange, Caps, Command};
-use seam_kernels::kv_write::{KV_WRITE, KvParams};
+use seam_device::{BufferRange, Caps, Command, DType, Precision};
+use seam_kernels::attention_mma::HEAD_SIZES;
+use seam_kernels::kv_write::{KV_WRITE, KV_WRITE_BF16, KvParams};
 
 use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
 use crate::tensor::Tensor;
+
+/// What a device stores keys and values of heads of `head` elements as: bf16 if its precision is that and the attention on
+/// tensor cores has the head size, else f32.
+#[must_use]
+pub fn kv_dtype(caps: &Caps, head: u32) -> DType {
+    if caps.precision == Precision::Bf16 && HEAD_SIZES.contains(&head) { DType::BF16 } else { DType::F32 }
+}
 
 /// Normalises and rotates the keys of fresh rows and writes them, with the values, into one private KV slab.
 #[derive(Debug)]
@@ -24,6 +32,8 @@ pub struct KvWrite<'a> {
     pub eps: f32,
     /// Number of the slab, and the slab.
     pub slab: (u32, BufferRange),
+    /// What the slab stores: f32, or bf16 rounded to nearest even.
+    pub dtype: DType,
 }
 
 impl Operation for KvWrite<'_> {
@@ -33,13 +43,15 @@ impl Operation for KvWrite<'_> {
             && self.v.cols() == width
             && self.rot <= head
             && self.rot.is_multiple_of(2)
-            && self.slab.1.len.is_multiple_of(u64::from(width) * 8);
+            && matches!(self.dtype, DType::F32 | DType::BF16)
+            && self.slab.1.len.is_multiple_of(u64::from(width) * 2 * self.dtype.size() as u64);
         ensure("kv_write", fits, || {
             format!(
-                "rows of {width} and {} in heads of {head}, {} rotated, a slab of {} bytes",
+                "rows of {width} and {} in heads of {head}, {} rotated, a slab of {} bytes of {}",
                 self.v.cols(),
                 self.rot,
-                self.slab.1.len
+                self.slab.1.len,
+                self.dtype
             )
         })
     }
@@ -51,6 +63,7 @@ impl Operation for KvWrite<'_> {
         let bindings =
             vec![self.tables.clone(), self.k.range(), self.v.range(), self.weight.range(), self.slab.1.clone()];
         let grid = [heads, self.k.rows(), 1];
-        Ok(vec![launch("kv_write", caps, KV_WRITE.id, Vec::new(), &params, bindings, grid)?])
+        let kernel = if self.dtype == DType::BF16 { &KV_WRITE_BF16 } else { &KV_WRITE };
+        Ok(vec![launch("kv_write", caps, kernel.id, Vec::new(), &params, bindings, grid)?])
     }
 }

@@ -30,6 +30,7 @@ mod router;
 mod sample;
 mod skip;
 mod tensor;
+mod tile;
 mod weight;
 
 /// Header words of the tables of a pass that hold counts of rows.
@@ -37,7 +38,7 @@ pub mod header {
     pub use seam_kernels::tables::{LOGITS, ROWS};
 }
 
-pub use attention::SpanAttention;
+pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
 pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
@@ -46,7 +47,7 @@ pub use embed::Embed;
 pub use error::OpError;
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
-pub use kv::KvWrite;
+pub use kv::{KvWrite, kv_dtype};
 pub use linear::Linear;
 pub use log_gate::{GlaGate, KdaGate, MambaGate};
 pub use mlstm::{Mlstm, MlstmChain};
@@ -54,7 +55,7 @@ pub use norm::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
 pub use operation::{Operation, record};
 pub use pass::{
     AttentionLaunch, ChainLaunch, ChainSpec, ConvLaunch, Form, PassBuilder, PassShape, PassTables, RunSpec, SlabId,
-    Source, SpanSpec, Step, TailLaunch,
+    Source, SpanSpec, Step, TailLaunch, Tiles,
 };
 pub use pool::{LayerPool, PoolFull};
 pub use recurrence::{Decay, Pairing, Recurrence, Rotation, Update};
@@ -64,4 +65,5 @@ pub use sample::Sample;
 pub use seam_kernels::sample::{BAD as BAD_LOGITS, Choice};
 pub use skip::Skip;
 pub use tensor::Tensor;
+pub use tile::{TileChain, TilePrepare, most_chunks, takes_tiles, tile_words};
 pub use weight::{Shard, Weight};

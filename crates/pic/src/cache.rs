@@ -62,6 +62,7 @@ pub struct Warning {
 /// Entries of one model on one device with its lower tiers.
 pub struct Cache {
     model: [u8; 32],
+    dtypes: (DType, DType),
     device: DeviceTier,
     host: HostTier,
     disk: Option<DiskTier>,
@@ -70,14 +71,21 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// Empty device and host tiers, and the directory if one is given.
+    /// Empty device and host tiers, and the directory if one is given. `dtypes` is what products are made in, and what keys
+    /// and values are stored as: entries of others are not found.
     ///
     /// # Errors
     /// [`DiskError`] if the directory cannot be used.
-    pub fn open(model: [u8; 32], budgets: Budgets, dir: Option<&Path>) -> Result<Self, DiskError> {
+    pub fn open(
+        model: [u8; 32],
+        dtypes: (DType, DType),
+        budgets: Budgets,
+        dir: Option<&Path>,
+    ) -> Result<Self, DiskError> {
         let disk = dir.map(|dir| DiskTier::open(dir, budgets.disk)).transpose()?;
         Ok(Self {
             model,
+            dtypes,
             device: DeviceTier::new(budgets.device),
             host: HostTier::new(budgets.host),
             disk,
@@ -93,8 +101,8 @@ impl Cache {
             model: self.model,
             layout_version: LAYOUT_VERSION,
             kernel_version: KERNEL_VERSION,
-            compute: DType::F32,
-            kv: DType::F32,
+            compute: self.dtypes.0,
+            kv: self.dtypes.1,
             policy: policy.for_role(role),
             role,
             tenant,

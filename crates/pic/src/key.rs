@@ -110,7 +110,7 @@ pub struct KeyParts<'a> {
     pub layout_version: u32,
     /// Version of the kernels that computed it: raised when their results change.
     pub kernel_version: u32,
-    /// The activations' dtype.
+    /// What operands of products are rounded to.
     pub compute: DType,
     /// The dtype of stored keys and values.
     pub kv: DType,

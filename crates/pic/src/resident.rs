@@ -247,12 +247,13 @@ impl Resident {
 /// The sections of every layer of an entry, in canonical per-head form.
 fn layer_headers(spec: &StackSpec, parts: &KeyParts<'_>) -> Vec<LayerHeader> {
     let stored = (parts.tokens.len() as u64).saturating_sub(u64::from(parts.policy.seam));
-    let section = |kind, shape: &[u64]| Section::new(kind, DType::F32, shape);
+    let typed = |kind, dtype, shape: &[u64]| Section::new(kind, dtype, shape);
+    let section = |kind, shape: &[u64]| typed(kind, DType::F32, shape);
     let one = |(layer, full): (usize, &bool)| {
         let sections = match (full, spec.kv, spec.linear) {
             (true, Some(kv), _) => {
                 let shape = [u64::from(kv.heads), stored, u64::from(kv.head)];
-                vec![section(SectionKind::Keys, &shape), section(SectionKind::Values, &shape)]
+                vec![typed(SectionKind::Keys, kv.dtype, &shape), typed(SectionKind::Values, kv.dtype, &shape)]
             }
             (false, _, Some(l)) => {
                 let r = l.recurrence;
@@ -274,7 +275,7 @@ fn layer_headers(spec: &StackSpec, parts: &KeyParts<'_>) -> Vec<LayerHeader> {
 
 /// `[n, 2, heads·head]` to two `[heads, n, head]`.
 fn per_head(rows: &[u8], kv: KvSpec) -> (Vec<u8>, Vec<u8>) {
-    let (head, width) = (kv.head as usize * 4, kv.width() as usize * 4);
+    let (head, width) = [kv.head, kv.width()].map(|n| n as usize * kv.dtype.size()).into();
     let take = |offset: usize| {
         (0..kv.heads as usize)
             .flat_map(|h| rows.chunks_exact(2 * width).flat_map(move |row| &row[offset + h * head..][..head]))
@@ -286,8 +287,8 @@ fn per_head(rows: &[u8], kv: KvSpec) -> (Vec<u8>, Vec<u8>) {
 
 /// Two `[heads, n, head]` to `[n, 2, heads·head]`.
 fn per_token(keys: &[u8], values: &[u8], kv: KvSpec) -> Vec<u8> {
-    let head = kv.head as usize * 4;
-    let n = keys.len() / (kv.width() as usize * 4);
+    let (head, width) = [kv.head, kv.width()].map(|n| n as usize * kv.dtype.size()).into();
+    let n = keys.len() / width;
     let mut rows = Vec::with_capacity(keys.len() * 2);
     for token in 0..n {
         for side in [keys, values] {
@@ -329,13 +330,45 @@ mod tests {
 
     #[test]
     fn layouts_invert_each_other() {
-        let kv = KvSpec { layers: 1, heads: 3, head: 2, rot: 0, theta: 1.0 };
-        let rows: Vec<u8> = (0..5 * 2 * 6 * 4).map(|i| i as u8).collect();
+        for (dtype, size) in [(DType::F32, 4), (DType::BF16, 2)] {
+            let kv = KvSpec { layers: 1, heads: 3, group: 1, head: 2, rot: 0, theta: 1.0, dtype };
+            let rows: Vec<u8> = (0..5 * 2 * 6 * size).map(|i| i as u8).collect();
+            assert_eq!(kv.row_bytes() * 5, rows.len() as u64);
+            let (keys, values) = per_head(&rows, kv);
+            assert_eq!(per_token(&keys, &values, kv), rows);
+            // Head 1 of token 2: a row has twelve elements, its key's head 1 begins at the third.
+            assert_eq!(keys[(5 + 2) * 2 * size], rows[(2 * 12 + 2) * size]);
+            assert_eq!(values[(5 + 2) * 2 * size], rows[(2 * 12 + 6 + 2) * size]);
+        }
+    }
+
+    /// Rows of bf16 take half the bytes, say so in their sections, and survive the journey.
+    #[test]
+    fn halves_have_a_wire_form() {
+        let tokens: Vec<u32> = (0..13).collect();
+        let kv = KvSpec { layers: 1, heads: 2, group: 4, head: 4, rot: 0, theta: 1.0, dtype: DType::BF16 };
+        let spec =
+            StackSpec { vocab: 1, hidden: 1, max_position: 1, full: vec![true], kv: Some(kv), linear: None, widest: 1 };
+        let parts = crate::testing::parts("", &tokens);
+        let single = KeyParts { kv: DType::F32, ..parts };
+        assert_ne!(parts.key(), single.key());
+        let stored = tokens.len() as u64 - u64::from(parts.policy.seam);
+        assert_eq!(Resident::size(&spec, &parts), stored * 2 * 8 * 2);
+        let headers = layer_headers(&spec, &parts);
+        assert!(headers[0].sections.iter().all(|s| s.dtype == DType::BF16));
+        // Any bytes below 0x40 are finite.
+        let rows: Vec<u8> = (0..stored * kv.row_bytes()).map(|i| (i * 7) as u8 & 0x3f).collect();
         let (keys, values) = per_head(&rows, kv);
-        assert_eq!(per_token(&keys, &values, kv), rows);
-        // Head 1 of token 2: row 2 starts at 96 bytes, its key's head 1 at +8.
-        assert_eq!(keys[(5 + 2) * 8], rows[2 * 48 + 8]);
-        assert_eq!(values[(5 + 2) * 8], rows[2 * 48 + 24 + 8]);
+        let block = headers[0].pack(&[&keys, &values]).unwrap();
+        let blob = EntryBlob::new(EntryHeader::new(&parts, headers.clone()), vec![block.clone()]).unwrap();
+        let mut bytes = Vec::new();
+        crate::wire::encode(&blob, &mut bytes).unwrap();
+        let back = crate::wire::decode(&bytes, &parts.key(), &tokens).unwrap();
+        let section = |kind| back.section(0, kind).unwrap();
+        assert_eq!(per_token(section(SectionKind::Keys), section(SectionKind::Values), kv), rows);
+        assert!(crate::wire::decode(&bytes, &single.key(), &tokens).is_err(), "another dtype is another entry");
+        let mixed = EntryBlob::new(EntryHeader::new(&single, headers), vec![block]);
+        assert!(matches!(mixed, Err(EntryError::KvDtype { .. })), "{mixed:?}");
     }
 
     #[test]

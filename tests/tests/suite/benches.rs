@@ -1,14 +1,17 @@
 //! Benches are verified wherever they are timed. No time decides anything here.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-use seam_benches::{BENCHES, Plan, Scale, measure};
+use seam_benches::{BENCHES, Bench, Plan, Scale, measure};
+use seam_device::Device;
+use seam_kernels::Kernel;
 use seam_kernels::manifest::MANIFEST;
-use seam_tests::{cpu, devices};
+use seam_tests::{cpu, cuda, cuda_bf16, devices};
 
 #[test]
 fn every_bench_is_right_on_every_device() {
-    for device in devices() {
+    for device in devices().into_iter().chain(cuda_bf16()) {
         for bench in BENCHES.iter().filter(|b| b.available(device.caps())) {
             let mut case = bench.prepare(&device, Scale::Small).expect(bench.name);
             let verdict = case.verify().expect(bench.name);
@@ -26,7 +29,7 @@ fn every_bench_is_right_on_every_device() {
 #[test]
 fn spoiled_results_are_noticed() {
     let device = cpu();
-    for bench in BENCHES {
+    for bench in BENCHES.iter().filter(|b| b.available(device.caps())) {
         let name = bench.name;
         let mut case = bench.prepare(&device, Scale::Small).expect(name);
         let outputs = case.outputs().expect(name);
@@ -60,16 +63,23 @@ fn names_are_unique_and_shapes_differ_by_scale() {
     }
 }
 
-/// What is not benched is not known to be fast: the lists of the registry launch every kernel of the manifest.
+/// What is not benched is not known to be fast: the lists of the registry launch every kernel of the manifest, those that
+/// only CUDA has on such a device.
 #[test]
 fn every_kernel_is_benched() {
-    let device = cpu();
-    let mut launched = BTreeSet::new();
-    for bench in BENCHES {
-        launched.extend(bench.prepare(&device, Scale::Small).expect(bench.name).kernels().iter().copied());
+    let launched = |device: &Arc<dyn Device>| -> BTreeSet<&str> {
+        let prepare = |b: &Bench| b.prepare(device, Scale::Small).expect(b.name).kernels().to_vec();
+        BENCHES.iter().filter(|b| b.available(device.caps())).flat_map(prepare).collect()
+    };
+    let portable = |k: &Kernel| k.twin.is_some() || k.wgsl.is_some();
+    let all: BTreeSet<&str> = MANIFEST.iter().filter(|k| portable(k)).map(|k| k.name).collect();
+    assert_eq!(launched(&cpu()), all);
+    // Some of what only CUDA has is for keys in f32, some for bf16.
+    if let (Some(f32), Some(bf16)) = (cuda(), cuda_bf16()) {
+        let launched: BTreeSet<&str> = launched(&f32).union(&launched(&bf16)).copied().collect();
+        let only = MANIFEST.iter().filter(|k| !portable(k)).map(|k| k.name);
+        assert_eq!(only.filter(|name| !launched.contains(name)).collect::<Vec<_>>(), Vec::<&str>::new());
     }
-    let all: BTreeSet<&str> = MANIFEST.iter().map(|k| k.name).collect();
-    assert_eq!(launched, all);
 }
 
 /// The machinery of timing, on the shortest case: as many samples as asked for, none of them negative, in order.

@@ -137,7 +137,7 @@ fn broken_commands_are_refused_by_name() {
     }
 }
 
-/// Bytes travel between any two devices through host memory.
+/// Bytes travel between any two devices, and within one: after the given tickets, before what comes after the ticket.
 #[test]
 fn transfers_between_devices() {
     let all = devices();
@@ -146,15 +146,115 @@ fn transfers_between_devices() {
         for to in &all {
             let src = from.alloc("source", 64, BufferUse::Storage).expect("alloc");
             let dst = to.alloc("target", 64, BufferUse::Storage).expect("alloc");
-            from.write(&src.all(), &bytes(&[7.0; 16])).expect("write");
-            topology
-                .transfer(&src.range(0, 32).expect("range"), &dst.range(32, 32).expect("range"), &[])
-                .expect("transfer");
-            assert_eq!(read(to, &dst), [[0.0; 8], [7.0; 8]].concat());
+            let zeros = from.alloc("zeros", 64, BufferUse::Storage).expect("alloc");
+            let mut recorder = from.recorder();
+            recorder.copy(&zeros.all(), &src.all()).expect("copy");
+            let clear = recorder.finish().expect("list");
+            let mut recorder = to.recorder();
+            recorder.zero(&dst.range(32, 4).expect("range")).expect("zero");
+            let later = recorder.finish().expect("list");
+            let mut after = Vec::new();
+            for round in 1..20u8 {
+                let value = f32::from(round);
+                from.write(&src.all(), &bytes(&[value; 16])).expect("write");
+                let (half, other) = (src.range(0, 32).expect("range"), dst.range(32, 32).expect("range"));
+                let ticket = topology.transfer(&half, &other, &after).expect("transfer");
+                assert_eq!(ticket.device, to.id());
+                // What the source gets now must not reach the target, whose next list comes after the bytes.
+                let cleared = from.submit(&clear, Lane::Compute, &[]).expect("submit");
+                let zeroed = to.submit(&later, Lane::Compute, &[ticket]).expect("submit");
+                to.wait(ticket).expect("wait");
+                assert!(to.poll(ticket).expect("poll"));
+                assert_eq!(read(to, &dst), [vec![0.0; 9], vec![value; 7]].concat(), "round {round}");
+                assert_eq!(read(from, &src), [0.0; 16]);
+                after = vec![cleared, zeroed];
+            }
         }
     }
+}
+
+/// Foreign buffers and tickets, other lengths, odd places, overlaps and constants: refused by name, on every pair.
+#[test]
+fn broken_transfers_are_refused() {
+    let all = devices();
+    let topology = Topology::new(all.clone());
     let stranger: Arc<dyn Device> = CpuDevice::open(seam_cpu::Options::default());
-    let buffer = stranger.alloc("stranger", 64, BufferUse::Storage).expect("alloc");
-    let error = topology.transfer(&buffer.all(), &buffer.all(), &[]).expect_err("not in the topology");
-    assert!(error.to_string().contains("stranger"), "{error}");
+    let strange = stranger.alloc("stranger", 64, BufferUse::Storage).expect("alloc");
+    let strange_ticket = Ticket { device: stranger.id(), value: 1 };
+    for from in &all {
+        for to in &all {
+            let src = from.alloc("source", 64, BufferUse::Storage).expect("alloc");
+            let dst = to.alloc("target", 64, BufferUse::Storage).expect("alloc");
+            let constant = to.constant("constant", HostBytes::from_vec(vec![0; 64])).expect("constant");
+            for (src, dst) in [(&strange, &dst), (&src, &strange), (&strange, &strange)] {
+                let error = topology.transfer(&src.all(), &dst.all(), &[]).expect_err("not in the topology");
+                assert!(matches!(&error, DeviceError::ForeignBuffer { label, .. } if label == "stranger"), "{error}");
+            }
+            let error = topology.transfer(&src.all(), &dst.all(), &[strange_ticket]).expect_err("a foreign ticket");
+            assert!(matches!(error, DeviceError::ForeignBuffer { .. }), "{error}");
+            for third in all.iter().filter(|d| ![from.id(), to.id()].contains(&d.id())) {
+                let ticket = Ticket { device: third.id(), value: 1 };
+                let error = topology.transfer(&src.all(), &dst.all(), &[ticket]).expect_err("a third device's ticket");
+                assert!(matches!(error, DeviceError::ForeignBuffer { .. }), "{error}");
+            }
+            let range = |buffer: &seam_device::Buffer, at, len| buffer.range(at, len).expect("range");
+            let refused = |src: seam_device::BufferRange, dst: seam_device::BufferRange| {
+                topology.transfer(&src, &dst, &[]).expect_err("must be refused")
+            };
+            let error = refused(range(&src, 0, 32), range(&dst, 0, 16));
+            assert!(matches!(error, DeviceError::BadDispatch { .. }), "lengths: {error}");
+            let error = refused(range(&src, 0, 6), range(&dst, 0, 6));
+            assert!(matches!(error, DeviceError::BadDispatch { .. }), "no whole words: {error}");
+            let error = refused(range(&src, 2, 8), range(&dst, 0, 8));
+            assert!(matches!(error, DeviceError::Misaligned { .. }), "{error}");
+            let error = refused(src.all(), constant.all());
+            assert!(matches!(&error, DeviceError::ReadOnly { label } if label == "constant"), "{error}");
+            let mut past = src.all();
+            past.len += 4;
+            let mut also = dst.all();
+            also.len += 4;
+            let error = refused(past, also);
+            assert!(matches!(error, DeviceError::OutOfRange { .. }), "{error}");
+            if from.id() == to.id() {
+                let error = refused(range(&src, 0, 32), range(&src, 16, 32));
+                assert!(matches!(error, DeviceError::BadDispatch { .. }), "overlap: {error}");
+            }
+            // Nothing at all is no error, and what was refused has left no trace.
+            topology.transfer(&range(&src, 8, 0), &range(&dst, 8, 0), &[]).expect("nothing");
+            assert_eq!(read(to, &dst), [0.0; 16]);
+        }
+    }
+}
+
+/// Buffers, lists and tickets of another device, in every call that takes one.
+#[test]
+fn what_belongs_to_another_device_is_refused_everywhere() {
+    let other: Arc<dyn Device> = CpuDevice::open(seam_cpu::Options::default());
+    let buffer = other.alloc("foreign", 64, BufferUse::Storage).expect("alloc");
+    let ticket = other.submit(&other.recorder().finish().expect("list"), Lane::Compute, &[]).expect("submit");
+    for device in devices() {
+        let own = device.alloc("own", 64, BufferUse::Storage).expect("alloc");
+        let list = device.recorder().finish().expect("list");
+        let foreign = other.recorder().finish().expect("list");
+        let mut recorder = device.recorder();
+        let errors = [
+            ("write", device.write(&buffer.all(), &[0; 4]).err()),
+            ("read", device.read(&buffer.all(), &[]).err()),
+            ("read after", device.read(&own.all(), &[ticket]).err()),
+            ("submit", device.submit(&foreign, Lane::Compute, &[]).err()),
+            ("submit after", device.submit(&list, Lane::Copy, &[ticket]).err()),
+            ("poll", device.poll(ticket).err()),
+            ("wait", device.wait(ticket).err()),
+            ("copy from", recorder.copy(&buffer.all(), &own.all()).err()),
+            ("copy to", recorder.copy(&own.all(), &buffer.all()).err()),
+            ("zero", recorder.zero(&buffer.all()).err()),
+        ];
+        for (call, error) in errors {
+            assert!(matches!(error, Some(DeviceError::ForeignBuffer { .. })), "{call}: {error:?}");
+        }
+        assert_eq!(device.elapsed(ticket), None);
+        // It still works.
+        let own_ticket = device.submit(&list, Lane::Compute, &[]).expect("submit");
+        device.wait(own_ticket).expect("wait");
+    }
 }

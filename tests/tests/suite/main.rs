@@ -2,12 +2,14 @@
 
 #![allow(clippy::print_stdout, reason = "measured errors and skipped devices are printed")]
 
+mod attention;
 mod bad_models;
 mod bad_requests;
 mod benches;
 mod cli;
 mod conformance;
 mod contract;
+mod cuda;
 mod goldens;
 mod kernel_bench;
 mod lanes;
@@ -19,3 +21,4 @@ mod sampling;
 mod splicing;
 mod tidy;
 mod tiers;
+mod tiles;

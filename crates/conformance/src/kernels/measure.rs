@@ -6,7 +6,7 @@ use crate::tolerance::Tolerance;
 /// Compares groups of equal length (a head, a row, a single value), one for each scale. A group's error is the Euclidean
 /// norm of its difference, its bound that of `tolerance` for its scale; the check holds the group that uses the largest
 /// share of its bound, and the index of the largest difference in it.
-pub(super) fn groups(name: &str, found: &[f64], reference: &[f64], scales: &[f64], tolerance: Tolerance) -> Check {
+pub(crate) fn groups(name: &str, found: &[f64], reference: &[f64], scales: &[f64], tolerance: Tolerance) -> Check {
     let mut check = Check { name: name.to_owned(), elements: reference.len(), error: 0.0, bound: 0.0, at: 0 };
     let size = reference.len() / scales.len().max(1);
     if size == 0 || size * scales.len() != reference.len() || found.len() != reference.len() {
@@ -44,12 +44,12 @@ pub(super) fn rows(name: &str, found: &[f64], reference: &[f64], size: usize, to
 }
 
 /// Euclidean norm, without overflow or underflow of the squares.
-pub(super) fn norm(x: &[f64]) -> f64 {
+pub(crate) fn norm(x: &[f64]) -> f64 {
     if x.iter().any(|x| x.is_nan()) { f64::NAN } else { seam_algebra::frobenius(x) }
 }
 
 /// The norms of groups of `size` values.
-pub(super) fn norms(x: &[f64], size: usize) -> Vec<f64> {
+pub(crate) fn norms(x: &[f64], size: usize) -> Vec<f64> {
     x.chunks_exact(size.max(1)).map(norm).collect()
 }
 

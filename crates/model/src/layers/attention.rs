@@ -2,7 +2,7 @@
 
 use seam_device::Recorder;
 use seam_kernels::tables::ROWS;
-use seam_ops::{KvWrite, Linear, Operation, RmsNorm, SigmoidGate, SpanAttention, Tensor, Weight};
+use seam_ops::{KvWrite, Linear, Operation, Parts, RmsNorm, SigmoidGate, SpanAttention, Tensor, Weight};
 
 use super::PassContext;
 use super::gdn::missing;
@@ -87,8 +87,8 @@ impl GatedAttention {
         .record(recorder, caps)?;
         for &slab in &shape.kv {
             let [range, ..] = pass.memory.kv_slabs(self.index, &[seam_ops::SlabId::Private(slab)]);
-            let (rot, eps, weight) = (self.spec.rot, self.eps, &self.k_norm);
-            KvWrite { tables, k: &k, v: &v, weight, rot, eps, slab: (slab, range) }.record(recorder, caps)?;
+            let (rot, eps, weight, dtype) = (self.spec.rot, self.eps, &self.k_norm, self.spec.dtype);
+            KvWrite { tables, k: &k, v: &v, weight, rot, eps, slab: (slab, range), dtype }.record(recorder, caps)?;
         }
         let launches: Vec<_> =
             shape.attention.iter().map(|launch| pass.memory.kv_slabs(self.index, &launch.slabs)).collect();
@@ -101,6 +101,9 @@ impl GatedAttention {
             head: self.spec.head,
             rot: self.spec.rot,
             launches: &launches,
+            dtype: self.spec.dtype,
+            tiles: shape.tiles,
+            parts: work.parts.as_ref().map(|(out, stats)| Parts { out, stats }),
         }
         .record(recorder, caps)?;
         SigmoidGate { tables, qg: &qg, x: &out, head: self.spec.head }.record(recorder, caps)?;

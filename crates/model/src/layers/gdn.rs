@@ -3,7 +3,8 @@
 use seam_device::Recorder;
 use seam_kernels::tables::ROWS;
 use seam_ops::{
-    Chain, ConvSilu, ConvTail, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, OutputGate, Tensor, Weight,
+    Chain, ConvSilu, ConvTail, GatedRmsNorm, GdnGate, L2Norm, Linear, OpError, Operation, OutputGate, Tensor,
+    TileChain, TilePrepare, Weight, takes_tiles,
 };
 
 use super::PassContext;
@@ -108,17 +109,19 @@ impl GatedDeltaNet {
         GdnGate { tables, a: &a, b: &b, a_log: &self.a_log, dt_bias: &self.dt_bias, out: &gates }
             .record(recorder, caps)?;
         probe.tap(recorder, &format!("layer{}.gdn.gates", self.layer), &gates)?;
+        let (recurrence, qkv) = (self.spec.recurrence, &conv);
+        let tiles = work.tiles.as_ref().filter(|_| takes_tiles(caps, &recurrence, shape.rows, shape.chunks));
+        if let Some(work) = tiles {
+            TilePrepare { tables, recurrence, qkv, gates: &gates, work, chunks: shape.chunks }
+                .record(recorder, caps)?;
+        }
         for (i, launch) in shape.chains.iter().enumerate() {
-            Chain {
-                tables,
-                recurrence: self.spec.recurrence,
-                qkv: &conv,
-                gates: &gates,
-                out: &o,
-                launch: (i as u32, launch.chains, launch.operator),
-                slabs: pass.memory.linear_slabs(self.index, Some(launch.private), &launch.shared),
+            let slabs = pass.memory.linear_slabs(self.index, Some(launch.private), &launch.shared);
+            let (launch, out) = ((i as u32, launch.chains, launch.operator), &o);
+            match tiles {
+                Some(work) => TileChain { tables, recurrence, qkv, work, out, launch, slabs }.record(recorder, caps)?,
+                None => Chain { tables, recurrence, qkv, gates: &gates, out, launch, slabs }.record(recorder, caps)?,
             }
-            .record(recorder, caps)?;
         }
         probe.tap(recorder, &format!("layer{}.gdn.o", self.layer), &o)?;
         GatedRmsNorm {

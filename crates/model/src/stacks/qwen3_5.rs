@@ -1,8 +1,10 @@
 //! Qwen3.5 dense: gated delta nets and gated attention, each followed by a SwiGLU MLP.
 
-use seam_device::{Device, Recorder};
+use seam_device::{Caps, Device, Recorder};
 use seam_kernels::tables::{LOGITS, ROWS};
-use seam_ops::{Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Sample, Tensor, Update, Weight};
+use seam_ops::{
+    Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Sample, Tensor, Update, Weight, kv_dtype,
+};
 
 use super::Stack;
 use crate::config::{LayerKind, ModelConfig, Qwen35Config};
@@ -36,16 +38,19 @@ pub struct Qwen35 {
     head: Option<Weight>,
 }
 
-fn spec(config: &ModelConfig, family: &Qwen35Config) -> Result<StackSpec, ModelError> {
+fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<StackSpec, ModelError> {
     let full: Vec<bool> = config.layers.iter().map(|&k| k == LayerKind::Full).collect();
     let attention_layers = full.iter().filter(|&&f| f).count();
     let linear = &family.linear;
+    let head = narrow("head size", family.head_dim)?;
     let kv = KvSpec {
         layers: attention_layers,
         heads: narrow("KV heads", family.kv_heads)?,
-        head: narrow("head size", family.head_dim)?,
+        group: narrow("query heads of a KV head", family.heads / family.kv_heads.max(1))?,
+        head,
         rot: narrow("rotated dimensions", family.rot_dim)?,
         theta: family.rope_theta,
+        dtype: kv_dtype(caps, head),
     };
     let recurrent = LinearSpec {
         layers: full.len() - attention_layers,
@@ -92,7 +97,7 @@ impl Qwen35 {
         family: &Qwen35Config,
         weights: &Weights,
     ) -> Result<Self, ModelError> {
-        let spec = spec(config, family)?;
+        let spec = spec(device.caps(), config, family)?;
         let l = Loader::new(device, weights)?;
         let (hidden, eps) = (config.hidden_size, config.eps);
         let norm = |name: String| l.small(&name, &[hidden], 1, spec.hidden);

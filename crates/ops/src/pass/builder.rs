@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use seam_kernels::tables as t;
 
 use super::chains::{ChainSpec, split};
-use super::shape::{AttentionLaunch, ConvLaunch, PassShape, TailLaunch, bucket};
+use super::shape::{AttentionLaunch, ConvLaunch, PassShape, TailLaunch, Tiles, bucket};
+use super::tiles;
 use crate::error::{OpError, ensure};
 
 /// A slab of a pool: private ones are written inside a pass, shared ones are only read.
@@ -106,6 +107,7 @@ pub struct PassBuilder {
     chains: Vec<ChainSpec>,
     logits: Vec<u32>,
     budget: u32,
+    group: Option<u32>,
     angle_of: HashMap<i64, u32>,
     angles: Vec<u32>,
 }
@@ -128,6 +130,7 @@ impl PassBuilder {
             chains: Vec::new(),
             logits: Vec::new(),
             budget: u32::MAX,
+            group: None,
             angle_of: HashMap::new(),
             angles: Vec::new(),
         }
@@ -145,6 +148,14 @@ impl PassBuilder {
     #[must_use]
     pub fn with_budget(mut self, tokens: u32) -> Self {
         self.budget = tokens;
+        self
+    }
+
+    /// Also cuts the queries of every run into tiles, for keys in bf16 (see [`super::Tiles`]); `group` query heads read
+    /// one KV head.
+    #[must_use]
+    pub fn with_tiles(mut self, group: u32) -> Self {
+        self.group = Some(group.max(1));
         self
     }
 
@@ -258,6 +269,13 @@ impl PassBuilder {
         self.put_tails(&mut words, &mut shape)?;
         self.put_chains(&mut words, &mut shape);
         self.put_attention(&mut words, &mut shape);
+        if let Some(group) = self.group {
+            let (table, counts) = tiles::cut(self.runs.iter().map(|run| run.rows), group);
+            [words[t::WIDE_TILES], words[t::NARROW_TILES]] = counts;
+            put(&mut words, t::TILE_TABLE, table);
+            let [wide, narrow] = counts.map(bucket);
+            shape.tiles = Some(Tiles { group, wide, narrow });
+        }
         debug_assert_eq!(self.angles.len(), self.angle_of.len() * self.rot);
         shape.words = bucket((words.len() as u32).div_ceil(1024)) * 1024;
         Ok(PassTables { shape, words })
@@ -343,7 +361,8 @@ impl PassBuilder {
                 chunks.extend(
                     (step[1]..end)
                         .step_by(t::CHUNK_TOKENS)
-                        .flat_map(|first| [first, (end - first).min(t::CHUNK_TOKENS as u32)]),
+                        .zip(0..)
+                        .flat_map(|(first, i)| [first, (end - first).min(t::CHUNK_TOKENS as u32), end - first, i]),
                 );
             }
             for (flags, piece) in pieces {

@@ -42,6 +42,17 @@ pub struct AttentionLaunch {
     pub slabs: Vec<super::SlabId>,
 }
 
+/// Tiles of queries for the attention on tensor cores: upper bounds of their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tiles {
+    /// Query heads of a KV head.
+    pub group: u32,
+    /// Tiles of at most [`seam_kernels::tables::WIDE_TILE`] queries.
+    pub wide: u32,
+    /// Tiles of at most [`seam_kernels::tables::NARROW_TILE`] queries.
+    pub narrow: u32,
+}
+
 /// What a recorded command list depends on. Passes of equal shape replay one list with other tables.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct PassShape {
@@ -63,6 +74,8 @@ pub struct PassShape {
     pub kv: Vec<u32>,
     /// Attention launches, in order.
     pub attention: Vec<AttentionLaunch>,
+    /// Tiles of queries, if the pass was built with them.
+    pub tiles: Option<Tiles>,
 }
 
 /// The next size that lists are recorded for: powers of two up to 16, then multiples of 16 up to 128, then of 64.

@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
         threads: std::thread::available_parallelism().map_or(1, usize::from),
         auto: first_cuda.unwrap_or_else(|| gpu.map_or_else(|| "cpu".to_owned(), |index| format!("wgpu:{index}"))),
         cache: args.cache.as_deref().map(cache_dir),
-        hints: [hints::hints(&Facts::gather(&adapters)), cuda.missing()].concat(),
+        hints: [hints::hints(&Facts::gather(&adapters)), cuda.missing(), cuda.advice()].concat(),
         devices,
     };
     args.output.emit(&document, || text(&document))?;
@@ -144,10 +144,14 @@ fn nvidia(report: &CudaReport, gpu: &GpuReport) -> Found {
         Ok((v, origin)) => format!("NVRTC {} ({origin})", version(*v)),
         Err(_) => "no NVRTC".to_owned(),
     };
+    let products = match &report.cublas_lt {
+        Ok((v, origin)) => format!("cublasLt {} ({origin})", version(*v)),
+        Err(_) => "no cublasLt, products by own kernels".to_owned(),
+    };
     let base = Found {
         device: format!("cuda:{}", gpu.gpu),
         name: gpu.name.clone(),
-        driver: format!("CUDA {driver}, {nvrtc}"),
+        driver: format!("CUDA {driver}, {nvrtc}, {products}"),
         kind: "discrete".to_owned(),
         max_binding: 0,
         max_workgroup_bytes: 0,

@@ -1,5 +1,6 @@
 //! Rotations, through the operation that writes keys and the one that works on the rows of a chain.
 
+use seam_device::DType;
 use seam_ops::{KvWrite, Operation, Pairing, PassBuilder, PassTables, Rope, RunSpec};
 
 use super::{Case, Checks, OnDevice};
@@ -84,7 +85,7 @@ fn keys(on: &OnDevice<'_>, case: &Case<'_>, rot: u32, theta: f64) -> Checks {
     let slab = on.slab("private KV", count * 2 * width, &[])?;
     let range = slab.range(0, count as u64 * 8 * u64::from(cols))?;
     on.run(&pass, &|recorder, tables| {
-        KvWrite { tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range.clone()) }
+        KvWrite { tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range.clone()), dtype: DType::F32 }
             .record(recorder, on.device.caps())
     })?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
