@@ -27,6 +27,28 @@ typedef unsigned long long u64;
 constexpr u32 LANES = 256u;
 constexpr u32 NONE = 0xffffffffu;
 constexpr u32 INFINITE = 0x7f800000u;
+// Loads of a lane that are under way at once: one block must hide the latency of a whole row by itself.
+constexpr u32 AHEAD = 8u;
+
+// Calls f(i, logit i) for every token of a lane, in order.
+template <class F>
+__device__ __forceinline__ void every(u32 lane, const float* __restrict__ logits, u32 vocab, F f) {
+    for (u32 base = lane; base < vocab; base += AHEAD * LANES) {
+        float x[AHEAD];
+#pragma unroll
+        for (u32 j = 0u; j < AHEAD; j++) {
+            const u32 i = base + j * LANES;
+            x[j] = i < vocab ? logits[i] : 0.0f;
+        }
+#pragma unroll
+        for (u32 j = 0u; j < AHEAD; j++) {
+            const u32 i = base + j * LANES;
+            if (i < vocab) {
+                f(i, x[j]);
+            }
+        }
+    }
+}
 
 struct Shared {
     // Bins: the two words of sums.
@@ -92,8 +114,7 @@ __device__ u32 descend(
         __syncthreads();
         u32 bin = 0u;
         u64 sum = 0u;
-        for (u32 i = lane; i < vocab; i += LANES) {
-            const float x = logits[i];
+        every(lane, logits, vocab, [&](u32, float x) {
             const u32 key = order(x);
             if (key >= least && ((key ^ key_prefix) & mask) == 0u) {
                 const u32 own = (key >> shift) & 255u;
@@ -104,7 +125,7 @@ __device__ u32 descend(
                 }
                 sum += part == 0u ? 1u : fixed_point(weight(x, highest, temperature));
             }
-        }
+        });
         flush(s, bin, sum);
         __syncthreads();
         if (lane == 0u) {
@@ -153,8 +174,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(
     __syncthreads();
     u32 best_key = 0u;
     u32 best_at = NONE;
-    for (u32 i = lane; i < p.vocab; i += LANES) {
-        const float x = logits[i];
+    every(lane, logits, p.vocab, [&](u32 i, float x) {
         if ((__float_as_uint(x) & INFINITE) == INFINITE) {
             atomicMin(&s.bad, i);
         }
@@ -163,7 +183,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(
             best_key = key;
             best_at = i;
         }
-    }
+    });
     // The largest of such words has the highest key and, among equal ones, the lowest place.
     s.lanes[lane] = (u64)best_key << 32 | ~best_at;
     for (u32 half = LANES / 2u; half > 0u; half /= 2u) {
@@ -176,9 +196,7 @@ extern "C" __global__ void __launch_bounds__(256) sample(
     const u32 first = ~(u32)s.lanes[0];
     const float highest = value((u32)(s.lanes[0] >> 32));
     float sum = 0.0f;
-    for (u32 i = lane; i < p.vocab; i += LANES) {
-        sum += expf(logits[i] - highest);
-    }
+    every(lane, logits, p.vocab, [&](u32, float x) { sum += expf(x - highest); });
     const float log_sum = logf(lane_sum<LANES>(lane, sum));
     u32 token = first;
     bool mine = lane == 0u;
