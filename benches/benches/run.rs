@@ -10,7 +10,7 @@ use clap::{Parser, ValueEnum};
 use seam_benches::{BENCHES, Bench, BenchError, Plan, Scale, run};
 use seam_cpu::CpuDevice;
 use seam_cuda::CudaDevice;
-use seam_device::{Device, DeviceError};
+use seam_device::{Device, DeviceError, Precision};
 use seam_wgpu::WgpuDevice;
 
 #[derive(Clone, Copy, Debug, Default, ValueEnum)]
@@ -45,6 +45,12 @@ struct Args {
     /// How large the cases are.
     #[arg(long, value_enum, default_value_t)]
     scale: ScaleName,
+    /// CUDA: replay lists command by command instead of as graphs.
+    #[arg(long)]
+    no_graphs: bool,
+    /// CUDA: round operands of products, keys and values to bf16.
+    #[arg(long)]
+    bf16: bool,
     /// Print JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -56,16 +62,18 @@ struct Args {
     bench: bool,
 }
 
-fn open(device: DeviceName) -> Result<Arc<dyn Device>, DeviceError> {
-    Ok(match device {
+fn open(args: &Args) -> Result<Arc<dyn Device>, DeviceError> {
+    let precision = if args.bf16 { Precision::Bf16 } else { Precision::F32 };
+    let cuda = seam_cuda::Options { graphs: !args.no_graphs, precision, ..Default::default() };
+    Ok(match args.device {
         DeviceName::Cpu => CpuDevice::open(seam_cpu::Options::default()),
         DeviceName::Wgpu => WgpuDevice::open(&seam_wgpu::Options::default())?,
-        DeviceName::Cuda => CudaDevice::open(&seam_cuda::Options::default())?,
+        DeviceName::Cuda => CudaDevice::open(&cuda)?,
     })
 }
 
 fn report(args: &Args, benches: &[&Bench], scale: Scale) -> Result<(String, bool), BenchError> {
-    let device = open(args.device)?;
+    let device = open(args)?;
     let (benches, absent): (Vec<&Bench>, Vec<&Bench>) = benches.iter().partition(|b| b.available(device.caps()));
     absent.iter().for_each(|bench| eprintln!("{}: no kernel on {}", bench.name, device.caps().kind));
     let benches = benches.as_slice();

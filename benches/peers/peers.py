@@ -57,6 +57,8 @@ class Bench:
     def __init__(self, torch: Any, replays: int, only: str) -> None:
         self.torch, self.replays, self.only = torch, replays, only
         self.works: dict[str, dict[str, Any]] = {}
+        # The default generator is registered with graphs, and refuses to work after a capture that failed.
+        self.random = torch.Generator(device="cuda").manual_seed(0)
 
     def wanted(self, *names: str) -> bool:
         """Whether any of the works is asked for."""
@@ -139,8 +141,8 @@ def ceilings(bench: Bench) -> None:
     for m, n, k in [(8192, 8192, 8192), *GEMM_SHAPES]:
         name = f"gemm/{m}x{n}x{k}"
         if bench.wanted(name):
-            a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16)
-            w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16)
+            a = torch.randn(m, k, device="cuda", dtype=torch.bfloat16, generator=bench.random)
+            w = torch.randn(n, k, device="cuda", dtype=torch.bfloat16, generator=bench.random)
             bench.work(name, lambda a=a, w=w: a @ w.T, flops=2.0 * m * n * k)
             del a, w
             torch.cuda.empty_cache()
@@ -160,16 +162,16 @@ def gated_delta_rule(bench: Bench) -> None:
             continue
         tokens, count = sum(lengths), len(lengths)
         unit = torch.nn.functional.normalize
-        q = unit(torch.randn(1, tokens, key_heads, dim, device="cuda"), dim=-1).to(torch.bfloat16)
-        k = unit(torch.randn(1, tokens, key_heads, dim, device="cuda"), dim=-1).to(torch.bfloat16)
-        v = torch.randn(1, tokens, heads, dim, device="cuda", dtype=torch.bfloat16)
+        q = unit(torch.randn(1, tokens, key_heads, dim, device="cuda", generator=bench.random), dim=-1).to(torch.bfloat16)
+        k = unit(torch.randn(1, tokens, key_heads, dim, device="cuda", generator=bench.random), dim=-1).to(torch.bfloat16)
+        v = torch.randn(1, tokens, heads, dim, device="cuda", dtype=torch.bfloat16, generator=bench.random)
         # Gates as trained models have them: A uniform in [0.01, 16], steps log-uniform in [0.001, 0.1].
-        rates = torch.empty(heads, device="cuda").uniform_(0.01, 16.0)
-        steps = torch.exp(torch.rand(heads, device="cuda") * math.log(100.0) + math.log(1e-3))
+        rates = torch.empty(heads, device="cuda").uniform_(0.01, 16.0, generator=bench.random)
+        steps = torch.exp(torch.rand(heads, device="cuda", generator=bench.random) * math.log(100.0) + math.log(1e-3))
         bias = steps + torch.log(-torch.expm1(-steps))
-        noise = 0.5 * torch.randn(1, tokens, heads, device="cuda")
+        noise = 0.5 * torch.randn(1, tokens, heads, device="cuda", generator=bench.random)
         g = -rates * torch.nn.functional.softplus(noise + bias)
-        beta = torch.rand(1, tokens, heads, device="cuda").to(torch.bfloat16)
+        beta = torch.rand(1, tokens, heads, device="cuda", generator=bench.random).to(torch.bfloat16)
         cu = torch.tensor(offsets(lengths), device="cuda", dtype=torch.long) if count > 1 else None
         zero = torch.zeros(count, heads, dim, dim, device="cuda")
 
@@ -203,34 +205,40 @@ def gated_delta_rule(bench: Bench) -> None:
         torch.cuda.empty_cache()
 
 
-def simple_recurrences(bench: Bench) -> None:
-    """Lightning (16 heads, 128x128) and Mamba-2 as simple GLA (64 heads, N 128, P 64), 64 x 512 with final states."""
-    torch = bench.torch
-    count, length = 64, 512
-    tokens = count * length
+def flat(bench: Bench, heads: int, key: int, value: int) -> tuple[Any, Any, Any, Any]:
+    """q, k, v and the offsets of 64 sequences of 512 tokens."""
+    torch, count, length = bench.torch, 64, 512
     cu = torch.tensor(offsets([length] * count), device="cuda", dtype=torch.long)
 
-    def inputs(heads: int, key: int, value: int) -> tuple[Any, Any, Any]:
-        of = lambda dim: torch.randn(1, tokens, heads, dim, device="cuda", dtype=torch.bfloat16)  # noqa: E731
-        return of(key), of(key), of(value)
+    def of(dim: int) -> Any:
+        shape = (1, count * length, heads, dim)
+        return torch.randn(*shape, device="cuda", dtype=torch.bfloat16, generator=bench.random)
 
+    return of(key), of(key), of(value), cu
+
+
+def lightning(bench: Bench) -> None:
+    """Lightning attention, 16 heads of 128x128, with final states."""
     if bench.wanted("lightning/64x512"):
         from fla.ops.lightning_attn import chunk_lightning_attn
 
-        q, k, v = inputs(16, 128, 128)
+        q, k, v, cu = flat(bench, 16, 128, 128)
         bench.work(
             "lightning/64x512",
             lambda: chunk_lightning_attn(q, k, v, layer_idx=8, num_layers=24, output_final_state=True, cu_seqlens=cu),
         )
-        del q, k, v
+
+
+def mamba2(bench: Bench) -> None:
+    """Mamba-2 as simple GLA, 64 heads, N 128, P 64, with final states."""
+    torch = bench.torch
     if bench.wanted("mamba2/64x512"):
         from fla.ops.simple_gla import chunk_simple_gla
 
-        q, k, v = inputs(64, 128, 64)
-        g = torch.nn.functional.logsigmoid(torch.randn(1, tokens, 64, device="cuda")) / 16
+        q, k, v, cu = flat(bench, 64, 128, 64)
+        noise = torch.randn(1, 64 * 512, 64, device="cuda", generator=bench.random)
+        g = torch.nn.functional.logsigmoid(noise) / 16
         bench.work("mamba2/64x512", lambda: chunk_simple_gla(q, k, v, g, output_final_state=True, cu_seqlens=cu))
-        del q, k, v, g
-    torch.cuda.empty_cache()
 
 
 def attention(bench: Bench) -> None:
@@ -240,9 +248,9 @@ def attention(bench: Bench) -> None:
         name = f"sdpa/{rows}x{keys}"
         if not bench.wanted(name):
             continue
-        q = torch.randn(1, 16, rows, 256, device="cuda", dtype=torch.bfloat16)
-        k = torch.randn(1, 2, keys, 256, device="cuda", dtype=torch.bfloat16)
-        v = torch.randn_like(k)
+        q = torch.randn(1, 16, rows, 256, device="cuda", dtype=torch.bfloat16, generator=bench.random)
+        k = torch.randn(1, 2, keys, 256, device="cuda", dtype=torch.bfloat16, generator=bench.random)
+        v = torch.randn(1, 2, keys, 256, device="cuda", dtype=torch.bfloat16, generator=bench.random)
         causal = rows == keys
         flops = 4.0 * rows * keys * 16 * 256 * (0.5 if causal else 1.0)
         sdpa = torch.nn.functional.scaled_dot_product_attention
@@ -265,16 +273,22 @@ def run(args: argparse.Namespace) -> None:
         import fla
     except ImportError as error:
         fail(f"fla is missing ({error}): put flash-linear-attention on PYTHONPATH")
-    torch.manual_seed(0)
     bench = Bench(torch, args.replays, args.only)
     ceilings(bench)
-    for part in (gated_delta_rule, simple_recurrences, attention):
+    # What may not be captured comes last: a capture that fails can leave the process without graphs.
+    for part in (gated_delta_rule, attention, lightning, mamba2):
         try:
             part(bench)
-        except ImportError as error:
-            # Another version of FLA: the document says what is absent.
-            bench.works[part.__name__] = {"error": f"ImportError: {error}"}
+        except (ImportError, RuntimeError) as error:
+            # Another version of FLA, or a library that gives up: the document says what is absent.
+            bench.works[part.__name__] = {"error": f"{type(error).__name__}: {error}"[:300]}
             print(f"{part.__name__}: {error}", file=sys.stderr)
+        write(bench, args, fla)
+
+
+def write(bench: Bench, args: argparse.Namespace, fla: Any) -> None:
+    """The document as far as it is known: a work that never ends costs no other."""
+    torch = bench.torch
     document = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

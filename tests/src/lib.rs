@@ -183,3 +183,20 @@ pub fn relative(a: &[f32], b: &[f32]) -> f64 {
     let worst = a.iter().zip(b).fold(0.0f64, |m, (a, b)| m.max((f64::from(*a) - f64::from(*b)).abs()));
     worst / scale
 }
+
+/// An error with all its causes.
+#[must_use]
+pub fn said(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(error.source(), |cause| cause.source()).map(|cause| format!(": {cause}"));
+    error.to_string() + &causes.collect::<String>()
+}
+
+/// Checks that a device allocates, and that new memory reads as zero.
+///
+/// # Panics
+/// If not.
+pub fn works(device: &Arc<dyn Device>) {
+    let after = device.alloc("after", 1 << 16, BufferUse::Storage).expect("a little");
+    let bytes = device.read(&after.all(), &[]).expect("read").wait().expect("wait");
+    assert!(bytes.len() == 1 << 16 && bytes.iter().all(|&b| b == 0), "new memory reads as zero");
+}

@@ -8,9 +8,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seam_conformance::Check;
-use seam_conformance::tolerance::{LOGITS, Tolerance};
+use seam_conformance::tolerance::{LOGITS, LOGITS_BF16, Tolerance};
 use seam_cpu::CpuDevice;
-use seam_device::Device;
+use seam_device::{Device, Precision};
 use seam_engine::{Engine, EngineOptions, Request, RunnerOptions};
 use seam_pic::Budgets;
 
@@ -88,7 +88,10 @@ fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale, kind: Kin
     let tokens = if kind == Kind::Decode { max_new - 1 } else { request.prompt_tokens() };
     let cost = Cost { tokens: Some(tokens as u64), ..Cost::default() };
     let reference = request.clone();
-    let tolerance = LOGITS.in_precision(device.caps().precision);
+    let tolerance = match device.caps().precision {
+        Precision::F32 => LOGITS,
+        Precision::Bf16 => LOGITS_BF16,
+    };
     Ok(Case {
         name,
         cost,

@@ -128,7 +128,7 @@ fn product_ceiling(device: &Arc<dyn Device>, options: &Options) -> Result<Ceilin
 }
 
 /// Why a case has no time, where that is no failure.
-fn refused(error: &BenchError) -> Option<Status> {
+pub(super) fn refused(error: &BenchError) -> Option<Status> {
     match error {
         BenchError::Op(OpError::Unsupported { .. } | OpError::Device(DeviceError::Unsupported { .. }))
         | BenchError::Device(DeviceError::Unsupported { .. })

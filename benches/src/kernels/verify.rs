@@ -6,9 +6,10 @@ use std::sync::Arc;
 use seam_conformance::Check;
 use seam_conformance::tolerance::DEVICES;
 use seam_cpu::CpuDevice;
-use seam_device::{BufferRange, Device, DeviceKind, Lane};
+use seam_device::{BufferRange, Device, DeviceKind, Lane, Precision};
 
-use super::report::CheckReport;
+use super::report::{CheckReport, Status};
+use super::run::refused;
 use super::{KernelCase, kernel_cases};
 use crate::error::BenchError;
 use crate::lab::{Lab, Parts, floats, list};
@@ -65,10 +66,19 @@ impl Verifier {
     fn against_cpu(&self, group: &str) -> Result<Vec<CheckReport>, BenchError> {
         let Some(cpu) = &self.cpu else { return Ok(Vec::new()) };
         let mut checks = Vec::new();
+        // Keys in bf16 are words of another kind than the twin's: the reference in f64 holds them.
+        if group == "kv_write" && self.device.caps().precision == Precision::Bf16 {
+            return Ok(checks);
+        }
         let tolerance = DEVICES.in_precision(self.device.caps().precision);
         for case in self.small.iter().filter(|c| c.group == group) {
             let on = |device: &Arc<dyn Device>| outputs(device, &recorded(device, case, 1)?);
-            let (found, reference) = (on(&self.device)?, on(cpu)?);
+            // What no twin does is held against the reference alone.
+            let reference = match on(cpu) {
+                Err(error) if refused(&error) == Some(Status::Missing) => continue,
+                other => other?,
+            };
+            let found = on(&self.device)?;
             for (i, (found, reference)) in found.iter().zip(&reference).enumerate() {
                 let wide: Vec<f64> = reference.iter().map(|&x| f64::from(x)).collect();
                 let check = Check::compare(&format!("output {i}"), found, &wide, tolerance);

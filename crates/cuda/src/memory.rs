@@ -98,6 +98,10 @@ pub(crate) fn alloc(core: &Core, label: &str, bytes: u64, usage: BufferUse) -> R
                     gpu.done("trim the pool", gpu.context.trim_pool())?;
                 }
                 found = gpu.compute.alloc(size, gpu.pooled);
+                if found.is_err() && gpu.pooled {
+                    // What the pool took for the attempt is for others.
+                    gpu.done("trim the pool", gpu.context.trim_pool())?;
+                }
             }
             let address = gpu.made("allocate", label, bytes, found)?;
             (Where::Device(address), address)

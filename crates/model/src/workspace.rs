@@ -122,6 +122,7 @@ impl Workspace {
             })
         });
         let heads = family.heads as u32;
+        let limit = device.caps().max_binding;
         let attention = spec.kv.map(|kv| -> Result<AttentionWork, OpError> {
             let width = heads * kv.head;
             Ok(AttentionWork {
@@ -131,7 +132,8 @@ impl Workspace {
                 v: rows_of("v", kv.width())?,
                 stats: rows_of("softmax statistics", 2 * heads)?,
                 out: rows_of("attention", width)?,
-                parts: splits_keys(device.caps(), kv.dtype)
+                // A device that binds too little for them walks all keys of a row in one block.
+                parts: (splits_keys(device.caps(), kv.dtype) && u64::from(PART_ROWS) * u64::from(width) * 4 <= limit)
                     .then(|| -> Result<_, OpError> {
                         let part = |label: &str, cols: u32| Tensor::new(device, label, PART_ROWS, cols);
                         Ok((part("attention of parts", width)?, part("statistics of parts", 2 * heads)?))

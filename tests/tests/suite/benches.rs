@@ -73,7 +73,9 @@ fn every_kernel_is_benched() {
     };
     let portable = |k: &Kernel| k.twin.is_some() || k.wgsl.is_some();
     let all: BTreeSet<&str> = MANIFEST.iter().filter(|k| portable(k)).map(|k| k.name).collect();
-    assert_eq!(launched(&cpu()), all);
+    // A product of the cpu is no kernel: what devices may launch for one is named all the same.
+    let on_cpu: BTreeSet<&str> = launched(&cpu()).intersection(&all).copied().collect();
+    assert_eq!(on_cpu, all);
     // Some of what only CUDA has is for keys in f32, some for bf16.
     if let (Some(f32), Some(bf16)) = (cuda(), cuda_bf16()) {
         let launched: BTreeSet<&str> = launched(&f32).union(&launched(&bf16)).copied().collect();

@@ -215,7 +215,8 @@ fn cases(random: &mut Random, shape: &Shape) -> [Case; 2] {
             if *op == STEP_RUN {
                 step[1..4].copy_from_slice(&[rows as u32, *a as u32, chunks.len() as u32]);
                 for at in (0..*a).step_by(CHUNK_TOKENS) {
-                    chunks.push([(rows + at) as u32, CHUNK_TOKENS.min(a - at) as u32]);
+                    let number = (at / CHUNK_TOKENS) as u32;
+                    chunks.push([(rows + at) as u32, CHUNK_TOKENS.min(a - at) as u32, (a - at) as u32, number]);
                 }
                 rows += a;
             }
