@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use seam_cpu::CpuDevice;
 use seam_cuda::CudaDevice;
-use seam_device::{Device, Precision};
+use seam_device::{BufferUse, Device, Precision};
 use seam_engine::{Engine, EngineOptions, Request};
 use seam_pic::{Budgets, Mode};
 use seam_wgpu::WgpuDevice;

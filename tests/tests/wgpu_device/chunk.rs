@@ -207,7 +207,7 @@ fn cases(random: &mut Random, shape: &Shape) -> [Case; 2] {
     let (k, v, hv) = (shape.key, shape.value, shape.value_heads);
     let entry_base = SLOTS * shape.slot();
     let (mut rows, mut count) = (2, 0);
-    let (mut chunks, mut records, mut steps) = (Vec::<[u32; 2]>::new(), vec![9, 9, 9, 9], vec![9u32; 16]);
+    let (mut chunks, mut records, mut steps) = (Vec::<[u32; 4]>::new(), vec![9, 9, 9, 9], vec![9u32; 16]);
     for (chain, flags) in &chains {
         records.extend([steps.len() as u32 / 8, chain.len() as u32, *flags, 0]);
         for (op, [a, b, c, ..]) in chain {
