@@ -11,8 +11,8 @@ use seam_algebra::{Family, Inputs, Operator, Sizes, Transition, frobenius};
 use seam_conformance::Check;
 use seam_conformance::recurrence::{Launch, Lowering, Machine, Method, Rows, runs};
 use seam_conformance::tolerance::{CHAIN_OUTPUT, CHAIN_STATE, CHAIN_TRANSITION, TILE_OUTPUT, TILE_STATE, Tolerance};
-use seam_device::{BufferUse, Caps, Device, align_up};
-use seam_ops::{ChainSpec, Form, OpError, PassBuilder, RunSpec, Step};
+use seam_device::{BufferRange, BufferUse, Caps, Device, align_up};
+use seam_ops::{ChainSpec, Form, OpError, PassBuilder, PassTables, RunSpec, Step};
 
 use super::chain::SEAM;
 use crate::case::{Case, Cost};
@@ -86,7 +86,7 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let mut lab = Lab::new(device);
     let mut rows = Rows::default();
     on.push(&mut rows, &x);
-    record(&mut lab, device, &on.machine, &rows, on.rows(SEAM as usize), p.operator)?;
+    record(&mut lab, &on.machine, &rows, on.rows(SEAM as usize), p.operator)?;
     let s = x.sizes;
     let cost = cost(p.family, &s, &on.machine, p.operator);
     let tolerances = match p.method {
@@ -97,14 +97,7 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
 }
 
 /// Records one chain: from zero, the seam, with an operator `begin`, the other rows, and a store.
-fn record(
-    lab: &mut Lab,
-    device: &Arc<dyn Device>,
-    machine: &Machine,
-    rows: &Rows,
-    seam: u32,
-    operator: bool,
-) -> Result<(), BenchError> {
+fn record(lab: &mut Lab, machine: &Machine, rows: &Rows, seam: u32, operator: bool) -> Result<(), BenchError> {
     let mut pass = PassBuilder::new(0, 0, 1.0);
     let tokens = vec![0; rows.count as usize];
     pass.run(&RunSpec { tokens: &tokens, pos: 0, origin: 0, kv: &[], spans: (0, 0), history: &[] })?;
@@ -118,13 +111,34 @@ fn record(
     steps.push(Step::Store { base: 0, operator });
     pass.chain(ChainSpec { private: 0, base: 0, operator, steps });
     let pass = pass.finish()?;
-    let tables = lab.tables(&pass)?;
+    let none = lab.no_slab()?;
+    let private = lab.slab("states", &vec![0.0; machine.slot() as usize])?;
+    walk(lab, machine, rows, &pass, [private.all(), none.clone(), none.clone(), none])?;
+    lab.written(&private, 0, machine.state())?;
+    if operator {
+        lab.written(&private, machine.state(), machine.state())?;
+        let words = machine.form_words(machine.form());
+        if words > 0 {
+            lab.written(&private, 2 * machine.state(), words)?;
+        }
+    }
+    Ok(())
+}
+
+/// Records the launches of a pass over rows; the outputs `o` are the first output.
+pub(crate) fn walk(
+    lab: &mut Lab,
+    machine: &Machine,
+    rows: &Rows,
+    pass: &PassTables,
+    slabs: [BufferRange; 4],
+) -> Result<(), BenchError> {
+    let tables = lab.tables(pass)?;
     let capacity = pass.shape.rows;
     let qkv = lab.input("q, k and v", capacity, machine.row(), &rows.qkv)?;
     let gates = lab.input("gates", if machine.fixed() { 1 } else { capacity }, machine.gate_row(), &rows.gates)?;
     let out = lab.output("o", capacity, rows.count, machine.out())?;
-    let private = lab.slab("states", &vec![0.0; machine.slot() as usize])?;
-    let none = lab.no_slab()?;
+    let device = Arc::clone(lab.device());
     let scratch = match machine.scratch_words(capacity, pass.shape.chunks) {
         0 => None,
         words => Some(device.alloc("chunks", align_up(words * 4), BufferUse::Storage).map_err(OpError::from)?.all()),
@@ -140,17 +154,9 @@ fn record(
             out: &out,
             scratch: scratch.as_ref(),
             launch: (i as u32, launch.chains, launch.operator),
-            slabs: [private.all(), none.clone(), none.clone(), none.clone()],
+            slabs: slabs.clone(),
         };
         lab.commands(machine.plan(&launch, device.caps())?);
-    }
-    lab.written(&private, 0, machine.state())?;
-    if operator {
-        lab.written(&private, machine.state(), machine.state())?;
-        let words = machine.form_words(machine.form());
-        if words > 0 {
-            lab.written(&private, 2 * machine.state(), words)?;
-        }
     }
     Ok(())
 }

@@ -3,14 +3,13 @@
 use seam_algebra::Family;
 use seam_algebra::families::{all, by_name};
 use seam_algebra::strategy::{Case as Generated, Kind};
-use seam_conformance::recurrence::{Launch, Lowering, Machine, Method, Rows};
-use seam_device::{BufferRange, BufferUse, align_up};
-use seam_ops::{ChainSpec, Form, OpError, PassBuilder, PassTables, RunSpec, SlabId, Step, Tensor};
+use seam_conformance::recurrence::{Lowering, Machine, Method, Rows};
+use seam_ops::{ChainSpec, Form, PassBuilder, PassTables, RunSpec, SlabId, Step};
 
 use super::KernelCase;
 use crate::case::Cost;
 use crate::cases::chain::SEAM;
-use crate::cases::recurrence::rounding;
+use crate::cases::recurrence::{rounding, walk};
 use crate::error::BenchError;
 use crate::lab::{Lab, repeated};
 use crate::random::Random;
@@ -178,42 +177,6 @@ fn pass(lab: &Lab, rows: u32, chains: impl IntoIterator<Item = ChainSpec>) -> Re
     pass.run(&RunSpec { tokens: &tokens, pos: 0, origin: 0, kv: &[], spans: (0, 0), history: &[] })?;
     chains.into_iter().for_each(|chain| pass.chain(chain));
     Ok(pass.finish()?)
-}
-
-/// Records the launches of a pass over rows; the outputs `o` are the first output.
-fn walk(
-    lab: &mut Lab,
-    machine: &Machine,
-    rows: &Rows,
-    pass: &PassTables,
-    slabs: [BufferRange; 4],
-) -> Result<(), BenchError> {
-    let tables = lab.tables(pass)?;
-    let capacity = pass.shape.rows;
-    let qkv = lab.input("q, k and v", capacity, machine.row(), &rows.qkv)?;
-    let gates = lab.input("gates", if machine.fixed() { 1 } else { capacity }, machine.gate_row(), &rows.gates)?;
-    let out: Tensor = lab.output("o", capacity, rows.count, machine.out())?;
-    let device = std::sync::Arc::clone(lab.device());
-    let scratch = match machine.scratch_words(capacity, pass.shape.chunks) {
-        0 => None,
-        words => Some(device.alloc("chunks", align_up(words * 4), BufferUse::Storage).map_err(OpError::from)?.all()),
-    };
-    if let Some(scratch) = &scratch {
-        lab.commands(machine.prepare(&tables, (&qkv, &gates), scratch, pass.shape.chunks, device.caps())?);
-    }
-    for (i, launch) in pass.shape.chains.iter().enumerate() {
-        let launch = Launch {
-            tables: &tables,
-            qkv: &qkv,
-            gates: &gates,
-            out: &out,
-            scratch: scratch.as_ref(),
-            launch: (i as u32, launch.chains, launch.operator),
-            slabs: slabs.clone(),
-        };
-        lab.commands(machine.plan(&launch, device.caps())?);
-    }
-    Ok(())
 }
 
 /// Bytes of rows, outputs and what is stored; per element and token of the running state a decay and two multiply-adds,
