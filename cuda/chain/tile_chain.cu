@@ -1,16 +1,18 @@
 // tile_chain: the recurrences of chain on tensor cores, 64 tokens at a time, from what tile_prepare left.
 //
-// Layout    qkv: row r starts at r·row, v [HV, V] behind q and k [H, K], f32; work: see tile.cuh; out [rows, HV·V]; slabs and slots as in steps.cuh, f32.
+// Layout    qkv: row r starts at r·row, v [HV, V] behind q and k [H, K], f32; work: see tile.cuh; out [rows, HV·V]; slabs and slots
+//           as in steps.cuh, f32.
 // Grid      x covers the columns by 64, a warp takes 16, y = value heads, z = chains of the launch. Columns of a chain with an
 //           operator are S_run (V) | S (V) | T (K), of others S_run only. The log-sums of an add update have the last block. Where S
 //           is S_run (no seam before the operator), it is walked once.
-// Shared memory: 100 KiB at K = 128, two blocks a multiprocessor; an apply takes 68 KiB of it for T.
+// Shared memory: 94 KiB at K = 128, two blocks a multiprocessor; an apply takes 64 KiB of it for T.
 // Numbers   q and k are rounded to bf16, once, so k is the same everywhere. Products that reach the state are sums of products of
 //           16-bit parts (S and x have two parts, k has one), about 2^-16 of each; o alone has products of bf16. The columns of
 //           S_run see the same operations whether or not an operator is under construction, so their bits are the same.
-// Why       a warp's 16 columns are independent of all others, and stay in registers for the whole chain. A tile takes a warp
-//           448 products of 16×8×16, of them 384 for the state: at 8 cycles each 2 µs, or 1.05 ms for 32768 tokens in one
-//           chain; many chains fill the chip, 0.9 ms for 64 chains of 512 tokens and 32 heads of 128 with S and T.
+// Why       a warp's 16 columns are independent of all others, and stay in registers for the whole chain. A tile is 448 products of
+//           16×8×16 a warp: at 8 cycles each 2 µs, or 1.05 ms for 32768 tokens in one chain. Measured on an H200: 1.45 ms, since
+//           one warp a scheduler waits a third of its time for results; 64 chains of 512 tokens and 32 heads of 128 take 0.64 ms
+//           (S_run alone), 1.54 ms with S and T behind a seam.
 #include "shared/tables.cuh"
 #include "shared/math.cuh"
 #include "shared/mma.cuh"

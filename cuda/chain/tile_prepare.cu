@@ -9,8 +9,8 @@
 //           share a key head.
 // Shared memory: k and q of the tile, later G of both heads, 34 KiB at K = 128; exponentials 11 KiB.
 // Numbers   products of bf16 are exact, sums f32. All exponents are sums of gates, never differences of sums: within 16 tokens
-//           one by one, across them in parts. Blocks of 16 of the inverse are solved in f32, column by
-//           column, and joined by products of 16-bit parts. What lies beyond the run is zero. 
+//           one by one, across them in parts. Blocks of 16 of the inverse are solved in f32, column by column, and joined by
+//           products of 16-bit parts. What lies beyond the run is zero.
 // Why       16 tokens fill the rows of a product of the tensor cores, so a warp takes 16 rows of both matrices, for two heads at
 //           once: q·k does not depend on them. Solving all 64 columns in threads would be thousands of instructions that run once.
 #include "shared/tables.cuh"

@@ -235,7 +235,7 @@ struct Run {
         }
     }
 
-    // o += A·x, and S ← e^(b_last) S + Σ_j k_j (e^(gates after j) x_j) where the warp takes part.
+    // Where `running`, o += A·x and out it goes; S ← e^(b_last) S + Σ_j k_j (e^(gates after j) x_j).
     __device__ __forceinline__ void finish(
         Columns& s, u32 tile, u32 row, u32 live, const Tokens64& x, Tokens64& o) const {
         const float4* own = scales(tile);

@@ -82,7 +82,7 @@ pub(crate) fn run(args: &Args) -> Result<Verdict> {
     if let Some(dir) = &args.out {
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
     }
-    let device = args.device.open()?;
+    let device = args.device.open_exact()?;
     // Every prompt has its own documents: nothing is worth keeping on the host.
     let budgets = Budgets { host: 0, ..Budgets::default() };
     let mut loaded = Loaded::open(&device, &args.model, EngineOptions { budgets, ..EngineOptions::default() })?;
