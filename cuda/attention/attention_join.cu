@@ -11,22 +11,8 @@
 #include "shared/tables.cuh"
 #include "shared/math.cuh"
 #include "attention/exp2.cuh"
+#include "attention/params.cuh"
 #include "attention/spans.cuh"
-
-struct Params {
-    u32 heads;
-    u32 kv_heads;
-    u32 rot;
-    u32 launch;
-    u32 first;
-    u32 last;
-    float scale;
-    u32 parts;
-    u32 rows;
-    u32 pad0;
-    u32 pad1;
-    u32 pad2;
-};
 
 constexpr u32 THREADS = 128u;
 constexpr u32 QUADS = HEAD / 4u;

@@ -12,7 +12,7 @@ use libloading::Library;
 use seam_device::BIND_ALIGN;
 
 use crate::driver::{Address, Context, Refusal, Stream};
-use crate::find::{Candidate, Search};
+use crate::find::{Candidate, Search, first_usable};
 use crate::nvrtc::symbol;
 
 type Handle = *mut c_void;
@@ -144,20 +144,7 @@ impl Blas {
     /// # Errors
     /// What was tried and why it did not do, for people.
     pub(crate) fn find(search: &Search, driver: Option<u32>) -> Result<Self, String> {
-        let mut tried = Vec::new();
-        for candidate in search.cublas_lt() {
-            match Self::open(&candidate) {
-                Ok(found) if driver.is_none_or(|major| found.version.0 <= major) => return Ok(found),
-                Ok(found) => tried.push(format!(
-                    "{candidate} is version {}.{}, newer than the driver's CUDA {}",
-                    found.version.0,
-                    found.version.1,
-                    driver.unwrap_or_default()
-                )),
-                Err(why) => tried.push(format!("{candidate}: {why}")),
-            }
-        }
-        if tried.is_empty() { Err("there is no folder to look into".to_owned()) } else { Err(tried.join("; ")) }
+        first_usable(search.cublas_lt(), driver, Self::open, |found| found.version)
     }
 
     fn open(candidate: &Candidate) -> Result<Self, String> {

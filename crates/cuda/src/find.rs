@@ -141,6 +141,33 @@ pub(crate) fn versions(dir: &Path, library: &str) -> Vec<PathBuf> {
     found.into_iter().map(|(_, path)| path).collect()
 }
 
+/// The first library among `candidates` whose major version the driver (of CUDA `driver`.x) takes.
+///
+/// # Errors
+/// What was tried and why it did not do, for people.
+pub(crate) fn first_usable<T>(
+    candidates: Vec<Candidate>,
+    driver: Option<u32>,
+    open: impl Fn(&Candidate) -> Result<T, String>,
+    version: impl Fn(&T) -> (u32, u32),
+) -> Result<T, String> {
+    let mut tried = Vec::new();
+    for candidate in candidates {
+        match open(&candidate) {
+            Ok(found) => {
+                let (major, minor) = version(&found);
+                match driver.filter(|newest| major > *newest) {
+                    None => return Ok(found),
+                    Some(newest) => tried
+                        .push(format!("{candidate} is version {major}.{minor}, newer than the driver's CUDA {newest}")),
+                }
+            }
+            Err(why) => tried.push(format!("{candidate}: {why}")),
+        }
+    }
+    if tried.is_empty() { Err("there is no folder to look into".to_owned()) } else { Err(tried.join("; ")) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -219,5 +246,23 @@ mod tests {
         assert_eq!(files(&search.nvrtc(), dir.path()), ["<libnvrtc.so.13>", "<libnvrtc.so.12>"]);
         assert_eq!(files(&search.cublas_lt(), dir.path()), ["<libcublasLt.so.13>", "<libcublasLt.so.12>"]);
         assert_eq!(Search::default().cublas_lt(), [], "nowhere at all");
+    }
+
+    #[test]
+    fn the_first_library_that_the_driver_takes_is_taken() {
+        let all = || [14, 13, 12].map(|v: u32| Candidate::Name(v.to_string())).to_vec();
+        let open = |c: &Candidate| match c.to_string().parse::<u32>() {
+            Ok(13) => Err("broken".to_owned()),
+            other => other.map_err(|e| e.to_string()),
+        };
+        let version = |v: &u32| (*v, 1);
+        assert_eq!(first_usable(all(), None, open, version), Ok(14), "without a driver any does");
+        assert_eq!(first_usable(all(), Some(13), open, version), Ok(12));
+        let why = first_usable(all(), Some(11), open, version).unwrap_err();
+        assert_eq!(
+            why,
+            "14 is version 14.1, newer than the driver's CUDA 11; 13: broken; 12 is version 12.1, newer than the driver's CUDA 11"
+        );
+        assert!(first_usable(Vec::new(), None, open, version).unwrap_err().contains("no folder"));
     }
 }

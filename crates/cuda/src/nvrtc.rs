@@ -6,7 +6,7 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 
 use libloading::Library;
 
-use crate::find::{Candidate, Search, versions};
+use crate::find::{Candidate, Search, first_usable, versions};
 
 type Program = *mut c_void;
 type SizeOf = unsafe extern "C" fn(Program, *mut usize) -> c_int;
@@ -57,20 +57,7 @@ impl Nvrtc {
     /// # Errors
     /// What was tried and why it did not do, for people.
     pub(crate) fn find(search: &Search, driver: Option<u32>) -> Result<Self, String> {
-        let mut tried = Vec::new();
-        for candidate in search.nvrtc() {
-            match Self::open(&candidate) {
-                Ok(found) if driver.is_none_or(|major| found.version.0 <= major) => return Ok(found),
-                Ok(found) => tried.push(format!(
-                    "{candidate} is version {}.{}, newer than the driver's CUDA {}",
-                    found.version.0,
-                    found.version.1,
-                    driver.unwrap_or_default()
-                )),
-                Err(why) => tried.push(format!("{candidate}: {why}")),
-            }
-        }
-        if tried.is_empty() { Err("there is no folder to look into".to_owned()) } else { Err(tried.join("; ")) }
+        first_usable(search.nvrtc(), driver, Self::open, |found| found.version)
     }
 
     fn open(candidate: &Candidate) -> Result<Self, String> {

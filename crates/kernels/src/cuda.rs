@@ -23,6 +23,7 @@ files![
     "attention/attention_mma.cu",
     "attention/attention_part.cu",
     "attention/exp2.cuh",
+    "attention/params.cuh",
     "attention/spans.cuh",
     "chain/chain.cu",
     "chain/chunk_chain.cu",
