@@ -29,15 +29,19 @@ SDPA_SHAPES: list[tuple[int, int]] = [(512, 32768), (8192, 8192), (32768, 32768)
 GEMM_SHAPES: list[tuple[int, int, int]] = [(512, 12288, 2048), (4096, 12288, 2048), (32768, 12288, 2048)]
 
 
+# Every form of a recurrence that Seam has.
+FORMS = ("tile", "chunk", "recurrent")
+
+
 def same_work() -> dict[str, list[str]]:
     """Cases of Seam by the name of the peer's work; the fastest one counts."""
     table: dict[str, list[str]] = {}
     for shape in GDN_SHAPES:
-        table[f"gdn/{shape}"] = [f"gated_delta_rule/{form}/{shape}" for form in ("chunk", "recurrent")]
-        operator = [f"gated_delta_rule/{form}/operator/{shape}" for form in ("chunk", "recurrent")]
+        table[f"gdn/{shape}"] = [f"gated_delta_rule/{form}/{shape}" for form in FORMS]
+        operator = [f"gated_delta_rule/{form}/operator/{shape}" for form in FORMS]
         table[f"gdn+T/{shape}"] = operator
     for family in ("lightning", "mamba2"):
-        table[f"{family}/64x512"] = [f"{family}/{form}/64x512" for form in ("chunk", "recurrent")]
+        table[f"{family}/64x512"] = [f"{family}/{form}/64x512" for form in FORMS]
     for rows, keys in SDPA_SHAPES:
         kind = "decode" if rows == 1 else "prefill"
         table[f"sdpa/{rows}x{keys}"] = [f"attention/{kind}/{rows}x{keys}"]
