@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activation;
 pub mod attention;
 pub mod attention_mma;
 pub mod chain;
@@ -16,6 +17,7 @@ pub mod conv;
 pub mod cuda;
 pub mod elementwise;
 pub mod embed;
+pub mod experts;
 pub mod gate;
 pub mod gather;
 pub mod gemm;
@@ -32,6 +34,7 @@ pub mod source;
 pub mod tables;
 pub mod tile;
 pub mod twin;
+pub mod weights;
 
 pub use manifest::{Binding, Constant, Kernel, kernel, validate};
 pub use twin::{Args, Slot};

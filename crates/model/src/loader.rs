@@ -11,7 +11,7 @@ use crate::weights::{HostTensor, IGNORED_PREFIXES, WeightNames, Weights, check_f
 
 /// Loads the tensors of one model and remembers which were used.
 pub struct Loader<'a> {
-    device: &'a dyn Device,
+    pub(crate) device: &'a dyn Device,
     weights: &'a Weights,
     names: WeightNames,
     used: Mutex<BTreeSet<String>>,
@@ -33,7 +33,7 @@ impl<'a> Loader<'a> {
         &self.names
     }
 
-    fn take(&self, name: &str, shape: &[usize]) -> Result<HostTensor, ModelError> {
+    pub(crate) fn take(&self, name: &str, shape: &[usize]) -> Result<HostTensor, ModelError> {
         let tensor = self.weights.expect(name, shape)?;
         check_finite(&tensor)?;
         self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.to_owned());
@@ -52,6 +52,12 @@ impl<'a> Loader<'a> {
         };
         let (n, k) = (narrow("rows of a weight", n)?, narrow("columns of a weight", k)?);
         Ok(Weight::load(self.device, name, dtype, n, k, &bytes)?)
+    }
+
+    /// Whether there is a tensor of this name.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.weights.contains(name)
     }
 
     /// A small tensor of `shape`, widened to f32, as a `[rows, cols]` matrix with `rows·cols` elements.

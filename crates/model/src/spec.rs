@@ -3,6 +3,8 @@
 use seam_device::DType;
 use seam_ops::Recurrence;
 
+use crate::layers::ExpertPlan;
+
 /// Sizes of the full-attention layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvSpec {
@@ -102,6 +104,8 @@ pub struct StackSpec {
     pub kv: Option<KvSpec>,
     /// Linear layers, if there are any.
     pub linear: Option<LinearSpec>,
+    /// Mixture-of-experts layers, if there are any.
+    pub experts: Option<ExpertPlan>,
     /// Widest activation in elements: what bounds the rows of a pass on a device with a small binding limit.
     pub widest: u32,
 }

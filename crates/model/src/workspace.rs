@@ -4,6 +4,7 @@ use seam_device::{Buffer, BufferRange, BufferUse, Device};
 use seam_ops::{Choice, OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
 use crate::config::ModelConfig;
+use crate::layers::ExpertWork;
 use crate::spec::StackSpec;
 
 /// Activations of the linear layers.
@@ -60,6 +61,8 @@ pub struct Workspace {
     pub linear: Option<LinearWork>,
     /// Attention layers.
     pub attention: Option<AttentionWork>,
+    /// Mixture-of-experts layers.
+    pub experts: Option<ExpertWork>,
     /// Rows that want logits `[logits, hidden]`.
     pub last: Tensor,
     /// Their final norm `[logits, hidden]`.
@@ -106,7 +109,7 @@ impl Workspace {
     ) -> Result<Self, OpError> {
         let rows_of = |label: &str, cols: u32| Tensor::new(device, label, rows, cols);
         let crate::config::Family::Qwen35(family) = &config.family;
-        let intermediate = family.intermediate as u32;
+        let intermediate = family.mlp.dense().unwrap_or(1) as u32;
         let linear = spec.linear.map(|l| -> Result<LinearWork, OpError> {
             let (hv, value) = (l.recurrence.value_heads, l.recurrence.out());
             Ok(LinearWork {
@@ -149,6 +152,7 @@ impl Workspace {
             up: rows_of("up", intermediate)?,
             linear: linear.transpose()?,
             attention: attention.transpose()?,
+            experts: spec.experts.map(|plan| ExpertWork::new(device, &plan, rows)).transpose()?,
             last: Tensor::new(device, "last", logits, spec.hidden)?,
             last_norm: Tensor::new(device, "last normalised", logits, spec.hidden)?,
             logits: Tensor::new(device, "logits", logits, spec.vocab)?,

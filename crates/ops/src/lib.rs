@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod attention;
 mod chain;
 mod checked;
@@ -14,6 +15,7 @@ mod chunk;
 mod conv;
 mod embed;
 mod error;
+mod experts;
 mod gate;
 mod gather;
 mod kv;
@@ -38,6 +40,7 @@ pub mod header {
     pub use seam_kernels::tables::{LOGITS, ROWS};
 }
 
+pub use activation::{Activation, ActivationKind};
 pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
@@ -45,6 +48,9 @@ pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;
+pub use experts::{
+    ExpertBytes, ExpertCombine, ExpertProduct, ExpertShard, ExpertSort, ExpertWeight, Grouping, Shared, expert_words,
+};
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
 pub use kv::{KvWrite, kv_dtype};
@@ -66,4 +72,4 @@ pub use seam_kernels::sample::{BAD as BAD_LOGITS, Choice};
 pub use skip::Skip;
 pub use tensor::Tensor;
 pub use tile::{TileChain, TilePrepare, most_chunks, takes_tiles, tile_words};
-pub use weight::{Shard, Weight};
+pub use weight::{BlockScales, Shard, Weight};

@@ -3,10 +3,12 @@
 mod attention;
 mod gdn;
 mod mlp;
+mod moe;
 
 pub use attention::GatedAttention;
 pub use gdn::GatedDeltaNet;
 pub use mlp::SwiGluMlp;
+pub use moe::{ExpertPlan, ExpertWork, MlpNames, Moe, MoeNames, SharedWork};
 
 use seam_device::{BufferRange, Caps};
 use seam_ops::PassShape;

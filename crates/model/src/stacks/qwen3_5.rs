@@ -1,4 +1,4 @@
-//! Qwen3.5 dense: gated delta nets and gated attention, each followed by a SwiGLU MLP.
+//! Qwen3.5: gated delta nets and gated attention, each followed by a SwiGLU MLP or by experts.
 
 use seam_device::{Caps, Device, Recorder};
 use seam_kernels::tables::{LOGITS, ROWS};
@@ -7,9 +7,11 @@ use seam_ops::{
 };
 
 use super::Stack;
-use crate::config::{LayerKind, ModelConfig, Qwen35Config};
+use crate::config::{LayerKind, MlpConfig, ModelConfig, Qwen35Config};
 use crate::error::{ModelError, narrow};
-use crate::layers::{GatedAttention, GatedDeltaNet, PassContext, SwiGluMlp};
+use crate::layers::{
+    ExpertPlan, GatedAttention, GatedDeltaNet, MlpNames, Moe, MoeNames, PassContext, SwiGluMlp,
+};
 use crate::loader::Loader;
 use crate::probe::Probe;
 use crate::spec::{KvSpec, LinearSpec, StackSpec};
@@ -20,14 +22,20 @@ enum Mixer {
     Full(GatedAttention),
 }
 
+enum Mlp {
+    Dense(SwiGluMlp),
+    Moe(Moe),
+}
+
 struct Layer {
     input_norm: Tensor,
     mixer: Mixer,
     mlp_norm: Tensor,
-    mlp: SwiGluMlp,
+    mlp: Mlp,
 }
 
-/// The dense Qwen3.5 stack (models of `Qwen3_5ForCausalLM` and the text part of `Qwen3_5ForConditionalGeneration`).
+/// The Qwen3.5 stack (models of `Qwen3_5ForCausalLM`, `Qwen3_5MoeForCausalLM`, and the text parts of
+/// `Qwen3_5ForConditionalGeneration` and `Qwen3_5MoeForConditionalGeneration`).
 pub struct Qwen35 {
     spec: StackSpec,
     eps: f32,
@@ -68,9 +76,14 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
     };
     let slot = 2 * linear.v_heads * linear.k_dim * linear.v_dim + linear.v_heads * linear.k_dim * linear.k_dim;
     narrow("words of a state slot", slot + linear.conv_kernel * linear.conv_channels())?;
+    let experts = match &family.mlp {
+        MlpConfig::Dense(_) => None,
+        MlpConfig::Moe(moe) => Some(ExpertPlan::new(moe, config.hidden_size)?),
+    };
     let widest = [
         config.hidden_size,
-        family.intermediate,
+        family.mlp.dense().unwrap_or_default(),
+        experts.map_or(0, |e| e.widest() as usize),
         2 * family.heads * family.head_dim,
         linear.conv_channels(),
         linear.value_width(),
@@ -82,8 +95,39 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
         kv: (kv.layers > 0).then_some(kv),
         linear: (recurrent.layers > 0).then_some(recurrent),
         full,
+        experts,
         widest: narrow("widest activation", widest.into_iter().max().unwrap_or_default())?,
     })
+}
+
+/// Loads what follows the mixer of layer `layer`.
+fn mlp(l: &Loader<'_>, layer: usize, hidden: usize, config: &MlpConfig) -> Result<Mlp, ModelError> {
+    let moe = match config {
+        MlpConfig::Dense(intermediate) => {
+            return Ok(Mlp::Dense(SwiGluMlp::load(l, layer, hidden, *intermediate)?));
+        }
+        MlpConfig::Moe(moe) => moe,
+    };
+    let name = |part: &str| l.names().layer(layer, &format!("mlp.{part}"));
+    let [router, gate_up, down, experts, shared, shared_gate] = [
+        "gate.weight",
+        "experts.gate_up_proj",
+        "experts.down_proj",
+        "experts",
+        "shared_expert",
+        "shared_expert_gate.weight",
+    ]
+    .map(name);
+    let names = MoeNames {
+        router: &router,
+        bias: "",
+        fused: Some((&gate_up, &down)),
+        each: (&experts, MlpNames::PROJ),
+        shared: (&shared, MlpNames::PROJ),
+        shared_fused: None,
+        shared_gate: &shared_gate,
+    };
+    Ok(Mlp::Moe(Moe::load(l, &names, hidden, moe, 1.0)?))
 }
 
 impl Qwen35 {
@@ -120,7 +164,7 @@ impl Qwen35 {
                 input_norm: norm(l.names().layer(i, "input_layernorm.weight"))?,
                 mixer,
                 mlp_norm: norm(l.names().layer(i, "post_attention_layernorm.weight"))?,
-                mlp: SwiGluMlp::load(&l, i, hidden, family.intermediate)?,
+                mlp: mlp(&l, i, hidden, &family.mlp)?,
             });
         }
         let stack = Self {
@@ -162,7 +206,10 @@ impl Stack for Qwen35 {
                 Mixer::Full(mixer) => mixer.record(recorder, pass, &x, &h)?,
             }
             norm(recorder, ROWS, &h, &layer.mlp_norm, &x)?;
-            layer.mlp.record(recorder, pass, &x, &h)?;
+            match &layer.mlp {
+                Mlp::Dense(mlp) => mlp.record(recorder, pass, &x, &h)?,
+                Mlp::Moe(moe) => moe.record(recorder, pass, &x, (&h, true))?,
+            }
             probe.tap(recorder, &format!("layer{i}"), &h)?;
         }
         if shape.logits > 0 {
