@@ -6,8 +6,8 @@ use seam_device::Device;
 
 use crate::case::Case;
 use crate::cases::{
-    attention, conv, copy, elementwise, embed, experts, gemm, kv_write, log_gate, norm, recurrence, request, rope, router,
-    sample, scan, warm,
+    attention, conv, copy, elementwise, embed, experts, gemm, kv_write, log_gate, norm, recurrence, request, rope,
+    router, sample, scan, warm,
 };
 use crate::error::BenchError;
 

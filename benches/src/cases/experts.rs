@@ -67,7 +67,13 @@ impl Values {
     }
 }
 
-fn weights(lab: &Lab, label: &str, dims: [u32; 3], dtype: DType, seed: u64) -> Result<(ExpertWeight, Values), BenchError> {
+fn weights(
+    lab: &Lab,
+    label: &str,
+    dims: [u32; 3],
+    dtype: DType,
+    seed: u64,
+) -> Result<(ExpertWeight, Values), BenchError> {
     let [experts, n, k] = dims.map(|x| x as usize);
     let len = experts * n * k;
     let mut random = Random::new(seed);
@@ -85,8 +91,7 @@ fn weights(lab: &Lab, label: &str, dims: [u32; 3], dtype: DType, seed: u64) -> R
         (bytemuck::cast_slice(&repeated(&values, len)).to_vec(), block, None)
     };
     let bytes = HostBytes::from_vec(bytes);
-    let weight =
-        ExpertWeight::load(&**lab.device(), label, dtype, dims, ExpertBytes::Whole(&bytes), scales.as_ref())?;
+    let weight = ExpertWeight::load(&**lab.device(), label, dtype, dims, ExpertBytes::Whole(&bytes), scales.as_ref())?;
     Ok((weight, Values { n, k, block, scales: scales.map(|s| s.values).unwrap_or_default() }))
 }
 

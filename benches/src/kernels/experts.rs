@@ -10,7 +10,7 @@ use crate::registry::Scale;
 pub(super) fn cases(scale: Scale) -> Vec<KernelCase> {
     let s = sizes(scale);
     let (rows, inner): (&[u32], u32) = match scale {
-        Scale::Small => (&[1, 16, 60], 48),
+        Scale::Small => (&[1, 16, 100], 48),
         Scale::Real => (&[1, 8, 64, 512, 4096], 512),
     };
     let mut cases = Vec::new();

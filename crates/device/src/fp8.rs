@@ -21,7 +21,10 @@ mod tests {
 
     #[test]
     fn every_number() {
-        assert_eq!((e4m3(0x7e), e4m3(0xfe), e4m3(0x38), e4m3(0x01), e4m3(0x08)), (448.0, -448.0, 1.0, 1.0 / 512.0, 1.0 / 64.0));
+        assert_eq!(
+            (e4m3(0x7e), e4m3(0xfe), e4m3(0x38), e4m3(0x01), e4m3(0x08)),
+            (448.0, -448.0, 1.0, 1.0 / 512.0, 1.0 / 64.0)
+        );
         assert!(e4m3(0x7f).is_nan() && e4m3(0xff).is_nan());
         assert!(e4m3(0x80) == 0.0 && e4m3(0x80).is_sign_negative());
         for byte in 0..0x7f {

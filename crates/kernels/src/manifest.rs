@@ -4,8 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    activation, attention, attention_mma, chain, chunk, conv, elementwise, embed, experts, gate, gather, gemm, kv_write,
-    mlstm, norm, rope, router, sample, scan, skip, tile,
+    activation, attention, attention_mma, chain, chunk, conv, elementwise, embed, experts, gate, gather, gemm,
+    kv_write, mlstm, norm, rope, router, sample, scan, skip, tile,
 };
 
 /// One binding of a kernel.

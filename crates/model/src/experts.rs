@@ -51,7 +51,8 @@ impl Loader<'_> {
             tensors.push(parts.iter().map(part).collect::<Result<Vec<_>, _>>()?);
         }
         let dtype = common(tensors.iter().flatten().map(|t| t.dtype));
-        let widen = |parts: Vec<HostTensor>| parts.into_iter().map(|t| widened(t, dtype)).collect::<Result<Vec<_>, _>>();
+        let widen =
+            |parts: Vec<HostTensor>| parts.into_iter().map(|t| widened(t, dtype)).collect::<Result<Vec<_>, _>>();
         let bytes = tensors.into_iter().map(widen).collect::<Result<Vec<_>, _>>()?;
         let name = format!("{prefix}.{}", parts.join(" + "));
         self.expert_weight(&name, dtype, [experts, n * parts.len(), k], ExpertBytes::Pieces(&bytes))

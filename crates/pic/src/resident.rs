@@ -347,8 +347,16 @@ mod tests {
     fn halves_have_a_wire_form() {
         let tokens: Vec<u32> = (0..13).collect();
         let kv = KvSpec { layers: 1, heads: 2, group: 4, head: 4, rot: 0, theta: 1.0, dtype: DType::BF16 };
-        let spec =
-            StackSpec { vocab: 1, hidden: 1, max_position: 1, full: vec![true], kv: Some(kv), linear: None, experts: None, widest: 1 };
+        let spec = StackSpec {
+            vocab: 1,
+            hidden: 1,
+            max_position: 1,
+            full: vec![true],
+            kv: Some(kv),
+            linear: None,
+            experts: None,
+            widest: 1,
+        };
         let parts = crate::testing::parts("", &tokens);
         let single = KeyParts { kv: DType::F32, ..parts };
         assert_ne!(parts.key(), single.key());

@@ -52,7 +52,8 @@ fn sizes_that_do_not_fit_are_refused() {
     refused(&product(short, out, 0), "expert_product");
     refused(&product(x, odd, 0), "expert_product");
 
-    let combine = |y, shared, scale| ExpertCombine { tables, weight: index, y, shared, out: x, scale, accumulate: true };
+    let combine =
+        |y, shared, scale| ExpertCombine { tables, weight: index, y, shared, out: x, scale, accumulate: true };
     let (y, gate) = (pairs8, &t(3, 1));
     fits(&combine(y, Shared::None, 1.0));
     fits(&combine(y, Shared::Gated { out: x, gate }, 0.2));
@@ -73,26 +74,24 @@ fn sizes_that_do_not_fit_are_refused() {
 
 #[test]
 fn the_plan_follows_the_number_of_pairs() {
-    assert_eq!([1, 16, 17, 256, 257].map(|rows| Grouping::of(rows, 8, 256)), [
-        Grouping::Alone,
-        Grouping::Alone,
-        Grouping::Few,
-        Grouping::Few,
-        Grouping::Tiles
-    ]);
+    assert_eq!(
+        [1, 16, 17, 256, 257].map(|rows| Grouping::of(rows, 8, 256)),
+        [Grouping::Alone, Grouping::Alone, Grouping::Few, Grouping::Few, Grouping::Tiles]
+    );
     let device = cpu();
     let tables = &device.alloc("tables", 256, BufferUse::Storage).unwrap().all();
     let groups = &device.alloc("groups", expert_words(200, 8) * 4, BufferUse::Storage).unwrap().all();
     let weight = &weight(&device, [8, 40, 8]);
-    for (rows, kernel, grid) in
-        [(2, EXPERT_FEW.id, [5, 4, 1]), (20, EXPERT_FEW.id, [5, 40 / 8 + 8, 1]), (100, EXPERT_TILES.id, [2, 200 / 32 + 8, 1])]
-    {
+    for (rows, kernel, grid) in [
+        (2, EXPERT_FEW.id, [5, 4, 1]),
+        (20, EXPERT_FEW.id, [5, 40 / 8 + 8, 1]),
+        (100, EXPERT_TILES.id, [2, 200 / 32 + 8, 1]),
+    ] {
         let t = |rows: u32, cols: u32| Tensor::new(&*device, "m", rows, cols).unwrap();
         let (index, x, out) = (&t(rows, 2), &t(rows, 8), &t(2 * rows, 40));
         let sorts = ExpertSort { tables, index, experts: 8, groups }.plan(device.caps()).unwrap().len();
         assert_eq!(sorts, usize::from(rows > 2), "{rows} rows");
-        let plan =
-            ExpertProduct { tables, index, groups, x, weight, out, column: 0 }.plan(device.caps()).unwrap();
+        let plan = ExpertProduct { tables, index, groups, x, weight, out, column: 0 }.plan(device.caps()).unwrap();
         let [Command::Dispatch(launch)] = &plan[..] else { panic!("{plan:?}") };
         assert_eq!((launch.kernel, launch.grid), (kernel, grid), "{rows} rows");
     }
@@ -109,7 +108,7 @@ fn weights_are_split_by_experts() {
         ExpertWeight::load(&*device, "experts", dtype, shape, bytes, scales)
     };
     let refused = |r: Result<ExpertWeight, OpError>| {
-        let error = r.err().expect("must be refused");
+        let error = r.expect_err("must be refused");
         assert!(matches!(&error, OpError::Shape { what, .. } if what.contains("experts")), "{error}");
     };
     let all = bytes(2 * 40 * 80);

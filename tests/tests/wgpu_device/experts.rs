@@ -107,7 +107,7 @@ fn weights(random: &mut Random, kind: u32, [matrices, n, k]: [usize; 3], shift: 
                 byte => byte,
             };
             let bytes: Vec<u8> = (0..len).map(|_| byte(random)).collect();
-            let scale = |i: usize| scales[(i / (n * k) * rows + (i / k % n >> shift)) * cols + i % k / 128];
+            let scale = |i: usize| scales[(i / (n * k) * rows + ((i / k % n) >> shift)) * cols + i % k / 128];
             let values = bytes.iter().enumerate().map(|(i, b)| f64::from(e4m3(*b)) * f64::from(scale(i))).collect();
             (bytes.chunks(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect(), values)
         }
@@ -202,7 +202,8 @@ fn products_of_experts() {
 #[test]
 fn weighted_sums() {
     let mut random = Random::new(45);
-    for (kind, accumulate) in [(SHARED_NONE, 0), (SHARED_NONE, 1), (SHARED_PLAIN, 1), (SHARED_GATED, 0), (SHARED_GATED, 1)]
+    for (kind, accumulate) in
+        [(SHARED_NONE, 0), (SHARED_NONE, 1), (SHARED_PLAIN, 1), (SHARED_GATED, 0), (SHARED_GATED, 1)]
     {
         let (rows, capacity, top, width, scale) = (4usize, 6usize, 3usize, 70usize, 0.5);
         let params = CombineParams { width: width as u32, top: top as u32, accumulate, scale };

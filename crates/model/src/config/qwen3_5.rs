@@ -157,13 +157,7 @@ fn expect_model_type(fields: &Fields<'_>, name: &str, expected: &str) -> Result<
     }
 }
 
-fn read(
-    root: &Fields<'_>,
-    text: &Fields<'_>,
-    name: &str,
-    tied: bool,
-    kind: Kind,
-) -> Result<ModelConfig, ConfigError> {
+fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind) -> Result<ModelConfig, ConfigError> {
     refuse_unsupported(root, text)?;
     let mlp = match kind {
         Kind::Dense => dense(text)?,

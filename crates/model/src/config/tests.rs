@@ -56,8 +56,15 @@ fn the_nested_fixture() {
     assert_eq!(kinds, [false, false, false, true, false, false, false, true]);
     let q = c.qwen3_5().unwrap();
     let linear = LinearDims { k_heads: 2, v_heads: 4, k_dim: 16, v_dim: 24, conv_kernel: 4 };
-    let expected =
-        Qwen35Config { mlp: MlpConfig::Dense(96), heads: 4, kv_heads: 2, head_dim: 32, rot_dim: 8, rope_theta: 1e7, linear };
+    let expected = Qwen35Config {
+        mlp: MlpConfig::Dense(96),
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 32,
+        rot_dim: 8,
+        rope_theta: 1e7,
+        linear,
+    };
     assert_eq!(*q, expected);
     assert_eq!((linear.key_width(), linear.value_width(), linear.conv_channels()), (32, 96, 160));
 }

@@ -233,19 +233,16 @@ impl Moe {
         let (experts, inner) = (config.experts, config.intermediate);
         let ups = names.each.1.first(config.activation);
         let (first, down) = match names.fused.filter(|(first, _)| l.contains(first)) {
-            Some((first, down)) => (
-                l.experts(first, [experts, ups.len() * inner, hidden])?,
-                l.experts(down, [experts, hidden, inner])?,
-            ),
+            Some((first, down)) => {
+                (l.experts(first, [experts, ups.len() * inner, hidden])?, l.experts(down, [experts, hidden, inner])?)
+            }
             None => (
                 l.experts_of_parts((names.each.0, &ups), [experts, inner, hidden])?,
                 l.experts_of_parts((names.each.0, &[names.each.1.down]), [experts, hidden, inner])?,
             ),
         };
         let bias = match config.scoring {
-            RouterScoring::Sigmoid { .. } => {
-                Some(l.small(names.bias, &[experts], 1, narrow("experts", experts)?)?)
-            }
+            RouterScoring::Sigmoid { .. } => Some(l.small(names.bias, &[experts], 1, narrow("experts", experts)?)?),
             _ => None,
         };
         let shared = |shared: crate::config::SharedExpert| -> Result<SharedMlp, ModelError> {
@@ -302,7 +299,8 @@ impl Moe {
         x: &Tensor,
         (out, add): (&Tensor, bool),
     ) -> Result<(), ModelError> {
-        let (caps, tables, rows) = (pass.caps, pass.tables, pass.shape.rows);
+        // A pass's bucket may be wider than the workspace.
+        let (caps, tables, rows) = (pass.caps, pass.tables, x.rows());
         let Some(work) = &pass.work.experts else { return Err(missing("expert").into()) };
         let (pairs, top, groups) = (rows.saturating_mul(self.top), self.top, &work.groups);
         let logits = work.logits.reshape(rows, self.router.n())?;
@@ -337,7 +335,7 @@ impl Moe {
         x: &Tensor,
         shared: &SharedMlp,
     ) -> Result<(Tensor, Option<Tensor>), ModelError> {
-        let (caps, tables, rows) = (pass.caps, pass.tables, pass.shape.rows);
+        let (caps, tables, rows) = (pass.caps, pass.tables, x.rows());
         let work = pass.work.experts.as_ref().and_then(|work| work.shared.as_ref());
         let Some(work) = work else { return Err(missing("shared expert").into()) };
         let width = shared.down.k();

@@ -9,9 +9,7 @@ use seam_ops::{
 use super::Stack;
 use crate::config::{LayerKind, MlpConfig, ModelConfig, Qwen35Config};
 use crate::error::{ModelError, narrow};
-use crate::layers::{
-    ExpertPlan, GatedAttention, GatedDeltaNet, MlpNames, Moe, MoeNames, PassContext, SwiGluMlp,
-};
+use crate::layers::{ExpertPlan, GatedAttention, GatedDeltaNet, MlpNames, Moe, MoeNames, PassContext, SwiGluMlp};
 use crate::loader::Loader;
 use crate::probe::Probe;
 use crate::spec::{KvSpec, LinearSpec, StackSpec};
@@ -24,7 +22,7 @@ enum Mixer {
 
 enum Mlp {
     Dense(SwiGluMlp),
-    Moe(Moe),
+    Moe(Box<Moe>),
 }
 
 struct Layer {
@@ -127,7 +125,7 @@ fn mlp(l: &Loader<'_>, layer: usize, hidden: usize, config: &MlpConfig) -> Resul
         shared_fused: None,
         shared_gate: &shared_gate,
     };
-    Ok(Mlp::Moe(Moe::load(l, &names, hidden, moe, 1.0)?))
+    Ok(Mlp::Moe(Box::new(Moe::load(l, &names, hidden, moe, 1.0)?)))
 }
 
 impl Qwen35 {

@@ -53,7 +53,8 @@ impl ExpertWeight {
         bytes: ExpertBytes<'_>,
         scales: Option<&BlockScales>,
     ) -> Result<Self, OpError> {
-        let bad = |what: String| OpError::shape("expert weight", format!("{name} [{experts}, {n}, {k}] {dtype}: {what}"));
+        let bad =
+            |what: String| OpError::shape("expert weight", format!("{name} [{experts}, {n}, {k}] {dtype}: {what}"));
         let one = u64::from(n) * u64::from(k) * dtype.size() as u64;
         let whole = match bytes {
             ExpertBytes::Whole(all) => all.len() as u64 == one * u64::from(experts),

@@ -3,9 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{base, fixture, parse};
-use crate::config::{
-    ConfigError, ExpertActivation, MlpConfig, ModelConfig, MoeConfig, RouterScoring, SharedExpert,
-};
+use crate::config::{ConfigError, ExpertActivation, MlpConfig, ModelConfig, MoeConfig, RouterScoring, SharedExpert};
 
 /// Sizes of the fixtures' experts.
 const EXPERTS: MoeConfig = MoeConfig {
@@ -47,9 +45,7 @@ fn both_layouts() {
 
 #[test]
 fn fields_missing_negative_and_of_other_types() {
-    for field in
-        ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"]
-    {
+    for field in ["num_experts", "num_experts_per_tok", "moe_intermediate_size", "shared_expert_intermediate_size"] {
         let with = |value: Value| {
             let mut config = moe();
             config[field] = value;
@@ -57,7 +53,10 @@ fn fields_missing_negative_and_of_other_types() {
         };
         for value in [json!(0), json!(-8), json!(1u64 << 40), json!(i64::MIN)] {
             let r = with(value.clone());
-            assert!(matches!(&r, Err(ConfigError::OutOfRange { field: f, .. }) if f == field), "{field} {value}: {r:?}");
+            assert!(
+                matches!(&r, Err(ConfigError::OutOfRange { field: f, .. }) if f == field),
+                "{field} {value}: {r:?}"
+            );
         }
         for value in [json!("8"), json!(2.0), json!([2]), json!({}), json!(true)] {
             let r = with(value.clone());
