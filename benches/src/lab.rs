@@ -48,7 +48,7 @@ impl Lab {
     /// A weight `[n, k]` from bf16 values.
     pub(crate) fn weight(&self, label: &str, n: u32, k: u32, values: &[half::bf16]) -> Result<Weight, BenchError> {
         let bytes = HostBytes::from_vec(bytemuck::cast_slice(values).to_vec());
-        Ok(Weight::load(&*self.device, label, seam_device::DType::BF16, n, k, &bytes)?)
+        Ok(Weight::load(&*self.device, label, seam_device::DType::BF16, n, k, &bytes, None)?)
     }
 
     /// A matrix with room for `capacity` rows, of which the first `rows` are an output.

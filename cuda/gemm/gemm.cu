@@ -1,16 +1,17 @@
 // gemm: C (+)= A·Wᵀ for many rows.
 //
-// Layout    A [m, k] f32 with rows `lda` apart; W [n, k] bf16 (BF16 = 1, two to a word) or f32; C rows `ldc` apart, written
-//           from column `column` on. k and lda are multiples of 4.
+// Layout    A [m, k] f32 with rows `lda` apart; W [n, k] f32, bf16 or FP8 (WEIGHT 0, 1, 2), the last with scales
+//           [⌈n / 2^shift⌉, ⌈k / 128⌉] f32; C rows `ldc` apart, written from column `column` on. k and lda are multiples
+//           of 4.
 // Grid      x covers n by 32, y covers m by 32; one thread computes 4×4 results, a block of 8×8 threads 32×32.
 // Shared memory: none, no barrier.
 // Numbers   a result is one f32 sum over k in order, whatever m, n and the grid are: a row's bits do not depend on the
-//           other rows. bf16 weights are widened exactly.
+//           other rows. Weights are widened exactly, FP8 ones multiplied by their scale.
 // Why       16 results take 8 loads of four elements a step, which the caches serve to the neighbours that read the same
 //           rows; there is no barrier. W is read as pairs of words, because a row of bf16 starts at a multiple of 8 bytes
 //           only. Rows and columns past the end are read as the last one and not written, so the loop has no branch.
 #include "shared/tables.cuh"
-#include "shared/math.cuh"
+#include "shared/weights.cuh"
 
 struct Params {
     u32 m;
@@ -20,17 +21,8 @@ struct Params {
     u32 ldc;
     u32 column;
     u32 count;
-    u32 pad;
+    u32 shift;
 };
-
-// Elements 4·i .. 4·i + 3 of W.
-__device__ __forceinline__ float4 weights(const uint2* __restrict__ w, size_t i) {
-    if (BF16 == 1u) {
-        const uint2 x = w[i];
-        return make_float4(bf16_low(x.x), bf16_high(x.x), bf16_low(x.y), bf16_high(x.y));
-    }
-    return reinterpret_cast<const float4*>(w)[i];
-}
 
 // The sum of one result goes on by one step of four.
 __device__ __forceinline__ float step(float4 a, float4 w, float sum) {
@@ -38,7 +30,8 @@ __device__ __forceinline__ float step(float4 a, float4 w, float sum) {
 }
 
 extern "C" __global__ void __launch_bounds__(64) gemm(
-    Params p, const u32* __restrict__ tables, const float4* __restrict__ a, const uint2* __restrict__ w, float* c) {
+    Params p, const u32* __restrict__ tables, const float4* __restrict__ a, const uint2* __restrict__ w,
+    const float* __restrict__ scales, float* c) {
     const u32 rows = p.count == 0xffffffffu ? p.m : min(p.m, tables[p.count]);
     const u32 row = 4u * (blockIdx.y * 8u + threadIdx.x / 8u);
     const u32 col = 4u * (blockIdx.x * 8u + threadIdx.x % 8u);
@@ -48,11 +41,16 @@ extern "C" __global__ void __launch_bounds__(64) gemm(
     const u32 steps = p.k / 4u;
     const float4* a_rows[4];
     size_t w_rows[4];
+    size_t blocks[4];
+    float scale[4];
     float sums[4][4];
 #pragma unroll
     for (u32 i = 0u; i < 4u; i++) {
         a_rows[i] = a + (size_t)(p.lda / 4u) * min(row + i, rows - 1u);
-        w_rows[i] = (size_t)steps * min(col + i, p.n - 1u);
+        const u32 column = min(col + i, p.n - 1u);
+        w_rows[i] = (size_t)steps * column;
+        blocks[i] = (size_t)(column >> p.shift) * ((p.k + 127u) / 128u);
+        scale[i] = 1.0f;
 #pragma unroll
         for (u32 j = 0u; j < 4u; j++) {
             sums[i][j] = 0.0f;
@@ -65,6 +63,12 @@ extern "C" __global__ void __launch_bounds__(64) gemm(
         for (u32 i = 0u; i < 4u; i++) {
             x[i] = a_rows[i][s];
             y[i] = weights(w, w_rows[i] + s);
+            if (WEIGHT == 2u) {
+                if (s % 32u == 0u) {
+                    scale[i] = scales[blocks[i] + s / 32u];
+                }
+                y[i] = times(y[i], all(scale[i]));
+            }
         }
 #pragma unroll
         for (u32 i = 0u; i < 4u; i++) {

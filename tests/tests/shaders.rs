@@ -71,7 +71,7 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         }
         "kv_write" => params!(KvParams: heads, head, rot, slab, eps),
         "attention" => params!(AttentionParams: heads, kv_heads, rot, launch, first, last, scale),
-        "gemm" | "gemm_few" => params!(GemmParams: m, n, k, lda, ldc, column, count),
+        "gemm" | "gemm_few" => params!(GemmParams: m, n, k, lda, ldc, column, count, shift),
         "gla_gate" => params!(GlaGateParams: width, row, normaliser),
         "kda_gate" => params!(KdaGateParams: width, head, row, bound),
         "mamba_gate" => params!(MambaGateParams: heads, row, low, high),

@@ -15,7 +15,7 @@ use crate::list::{CpuRecorder, run};
 use crate::memory::{Counted, Memory, read, write};
 
 /// dtypes of weights that a product takes.
-pub(crate) const GEMM_WEIGHTS: [DType; 2] = [DType::BF16, DType::F32];
+pub(crate) const GEMM_WEIGHTS: [DType; 3] = [DType::BF16, DType::F32, DType::F8E4M3];
 
 /// Lists whose times are remembered.
 const REMEMBERED: usize = 256;

@@ -1,4 +1,4 @@
-//! Matrix products: bf16 weights are widened to f32 panel by panel, then handed to `matrixmultiply`.
+//! Matrix products: bf16 and FP8 weights are widened to f32 panel by panel, then handed to `matrixmultiply`.
 //!
 //! `matrixmultiply` runs one microkernel with a fixed order of sums over k, so a row has the same bits however many
 //! rows the product has; sums into C are added afterwards, outside the library, for the same reason. On one core it was
@@ -7,7 +7,7 @@
 use half::bf16;
 use half::slice::HalfFloatSliceExt;
 use rayon::prelude::*;
-use seam_device::{DType, DeviceError, Gemm};
+use seam_device::{DType, DeviceError, Gemm, Scales, e4m3};
 
 use crate::memory::{read, write};
 
@@ -21,6 +21,9 @@ struct Weights<'a> {
     bytes: &'a [u8],
     dtype: DType,
     k: usize,
+    /// FP8: scales of `2^shift` rows and 128 columns.
+    scales: &'a [f32],
+    shift: u32,
 }
 
 impl Weights<'_> {
@@ -29,12 +32,22 @@ impl Weights<'_> {
         let size = self.dtype.size();
         let bytes = &self.bytes[first * self.k * size..][..rows * self.k * size];
         out.clear();
-        if self.dtype == DType::F32 {
-            out.extend_from_slice(bytemuck::cast_slice(bytes));
-        } else {
-            out.resize(rows * self.k, 0.0);
-            let halves: &[bf16] = bytemuck::cast_slice(bytes);
-            halves.convert_to_f32_slice(out);
+        match self.dtype {
+            DType::F32 => out.extend_from_slice(bytemuck::cast_slice(bytes)),
+            DType::F8E4M3 => {
+                let columns = Scales::COLUMNS as usize;
+                for (row, bytes) in (first..).zip(bytes.chunks_exact(self.k)) {
+                    let scales = &self.scales[(row >> self.shift) * self.k.div_ceil(columns)..];
+                    for (bytes, scale) in bytes.chunks(columns).zip(scales) {
+                        out.extend(bytes.iter().map(|byte| e4m3(*byte) * scale));
+                    }
+                }
+            }
+            _ => {
+                out.resize(rows * self.k, 0.0);
+                let halves: &[bf16] = bytemuck::cast_slice(bytes);
+                halves.convert_to_f32_slice(out);
+            }
         }
     }
 }
@@ -89,7 +102,11 @@ pub(crate) fn run(g: &Gemm) -> Result<(), DeviceError> {
     let mut c = write(&g.c.buffer)?;
     let a: &[f32] = bytemuck::cast_slice(&a.words()[g.a.offset as usize / 4..]);
     let bytes: &[u8] = bytemuck::cast_slice(w.words());
-    let weights = Weights { bytes: &bytes[g.w.offset as usize..], dtype: g.weight, k };
+    let held = g.scales.as_ref().map(|s| Ok::<_, DeviceError>((read(&s.range.buffer)?, s))).transpose()?;
+    let scales: &[f32] =
+        held.as_ref().map_or(&[], |(scales, s)| bytemuck::cast_slice(&scales.words()[s.range.offset as usize / 4..]));
+    let shift = held.as_ref().map_or(0, |(_, s)| s.shift);
+    let weights = Weights { bytes: &bytes[g.w.offset as usize..], dtype: g.weight, k, scales, shift };
     let c: &mut [f32] = bytemuck::cast_slice_mut(&mut c[g.c.offset as usize / 4..]);
     let panel_rows = (PANEL / k).clamp(16, 1024).min(n);
     if m >= MANY {

@@ -113,7 +113,11 @@ fn caps(gpu: &Described, driver: u32, nvrtc: &Nvrtc, products: &str, options: &O
         memory: Some(gpu.memory),
         kernels: KernelSet::of(MANIFEST.iter().filter(|k| k.cuda.is_some()).map(|k| k.id)),
         // Few rows go through a kernel that sums in another order, so a row's bits depend on how many there are.
-        gemm: GemmCaps { weights: vec![DType::BF16, DType::F32], accumulate: true, batch_invariant: false },
+        gemm: GemmCaps {
+            weights: vec![DType::BF16, DType::F32, DType::F8E4M3],
+            accumulate: true,
+            batch_invariant: false,
+        },
         precision: options.precision,
         rows_hint: 4096,
     };

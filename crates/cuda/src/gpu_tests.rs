@@ -93,6 +93,7 @@ fn plans_are_made_once() {
         a: buffer.all(),
         w: buffer.all(),
         c: c.all(),
+        scales: None,
         rows: None,
     };
     use seam_device::DType::{BF16, F32};

@@ -21,7 +21,27 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
-/// `C[m, n] (+)= A[m, k] · W[n, k]ᵀ`; A and C are f32, W is bf16 or f32, all row-major.
+/// Scales of the blocks of an FP8 matrix `[n, k]`.
+#[derive(Clone, Debug)]
+pub struct Scales {
+    /// `[⌈n / 2^shift⌉, ⌈k / 128⌉]` f32.
+    pub range: BufferRange,
+    /// A scale holds for `2^shift` rows (and 128 columns).
+    pub shift: u32,
+}
+
+impl Scales {
+    /// Columns for which a scale holds.
+    pub const COLUMNS: u32 = 128;
+
+    /// Scales of a matrix `[n, k]`.
+    #[must_use]
+    pub fn count(n: u32, k: u32, shift: u32) -> u64 {
+        u64::from(n).div_ceil(1 << shift.min(31)) * u64::from(k.div_ceil(Self::COLUMNS))
+    }
+}
+
+/// `C[m, n] (+)= A[m, k] · W[n, k]ᵀ`; A and C are f32, W is bf16, f32 or FP8, all row-major.
 #[derive(Clone, Debug)]
 pub struct Gemm {
     /// Rows of A and C: an upper bound where `rows` is given.
@@ -44,6 +64,8 @@ pub struct Gemm {
     pub a: BufferRange,
     /// W, `n` rows of `k`.
     pub w: BufferRange,
+    /// FP8: what its blocks are multiplied by. No other W has any.
+    pub scales: Option<Scales>,
     /// C.
     pub c: BufferRange,
     /// A u32 that holds the number of rows to compute: `rows.1` is its index in words. What C holds in the rows from there up
@@ -215,6 +237,15 @@ pub fn check_gemm(device: (DeviceId, &str), max_binding: u64, gemm: &Gemm) -> Re
     if lda < k || u64::from(ldc) < u64::from(c_column) + u64::from(n) {
         return bad(format!("lda {lda} < k {k}, or ldc {ldc} < column {c_column} + n {n}"));
     }
+    if (weight == DType::F8E4M3) != gemm.scales.is_some() {
+        return bad(format!("{weight} weights, {} scales", if gemm.scales.is_some() { "with" } else { "without" }));
+    }
+    if let Some(Scales { range, shift }) = &gemm.scales {
+        let bytes = Scales::count(n, k, *shift) * 4;
+        if *shift >= 32 || range.len < bytes {
+            return bad(format!("scales of 2^{shift} rows have {} bytes, need {bytes}", range.len));
+        }
+    }
     let words = |rows: u32, ld: u32, width: u64| (u64::from(rows) - 1) * u64::from(ld) + width;
     let need = [
         (words(m, lda, u64::from(k)) * 4, &gemm.a, "A"),
@@ -227,6 +258,7 @@ pub fn check_gemm(device: (DeviceId, &str), max_binding: u64, gemm: &Gemm) -> Re
         }
     }
     let mut bindings = vec![(Access::Read, &gemm.a), (Access::Read, &gemm.w), (Access::ReadWrite, &gemm.c)];
+    bindings.extend(gemm.scales.iter().map(|s| (Access::Read, &s.range)));
     if let Some((range, index)) = &gemm.rows {
         if u64::from(*index) * 4 + 4 > range.len {
             return bad(format!("row count at word {index} lies outside {}", range.buffer.label()));

@@ -33,7 +33,7 @@ mod topology;
 
 pub use buffer::{Access, Buffer, BufferRange, BufferUse, DeviceId};
 pub use caps::{Caps, DeviceKind, GemmCaps, KernelSet, Precision};
-pub use command::{Command, CommandList, Copy, Dispatch, Gemm, KernelId, Recorder, check_dispatch, check_gemm};
+pub use command::{Command, CommandList, Copy, Dispatch, Gemm, KernelId, Recorder, Scales, check_dispatch, check_gemm};
 pub use device::{Device, Lane, Pending, Stats, Ticket};
 pub use dtype::DType;
 pub use error::DeviceError;

@@ -4,9 +4,10 @@
 pub mod parts;
 
 use bytemuck::{Pod, Zeroable};
-use seam_device::{DType, Dispatch, Gemm, KernelId};
+use seam_device::{Dispatch, Gemm, KernelId};
 
 use crate::manifest::{Binding, Constant, Kernel, Workgroup};
+use crate::weights::{WEIGHT, weight_constant};
 
 /// Parameters of [`GEMM`] and [`GEMM_FEW`], as `seam_device::Gemm`.
 #[repr(C)]
@@ -26,13 +27,13 @@ pub struct GemmParams {
     pub column: u32,
     /// Word of `tables` that holds the number of rows, or `u32::MAX`: then it is `m`.
     pub count: u32,
-    /// Zero.
-    pub pad: u32,
+    /// FP8: a scale holds for `2^shift` rows and 128 columns of W. Otherwise 0.
+    pub shift: u32,
 }
 
-const BINDINGS: &[Binding] = &[Binding::read("tables"), Binding::read("a"), Binding::read("w"), Binding::write("c")];
-const CONSTANTS: &[Constant] =
-    &[Constant { name: "BF16", legal: &[0, 1] }, Constant { name: "ACCUMULATE", legal: &[0, 1] }];
+const BINDINGS: &[Binding] =
+    &[Binding::read("tables"), Binding::read("a"), Binding::read("w"), Binding::read("scales"), Binding::write("c")];
+const CONSTANTS: &[Constant] = &[WEIGHT, Constant { name: "ACCUMULATE", legal: &[0, 1] }];
 
 /// `C (+)= A·Wᵀ`, 4×4 results an invocation, 8×8 invocations: grid x covers n by 32, y covers m by 32.
 pub static GEMM: Kernel = Kernel {
@@ -73,14 +74,16 @@ pub fn dispatch(gemm: Gemm, max_grid: u32) -> Dispatch {
     } else {
         (&GEMM, [n.div_ceil(32), m.div_ceil(32), 1])
     };
-    // Without a count the kernel does not read its tables; A stands in for them.
+    // Without a count the kernel does not read its tables, nor scales of weights without; A stands in for them.
     let (tables, count) = gemm.rows.unwrap_or_else(|| (gemm.a.clone(), u32::MAX));
-    let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, pad: 0 };
+    let (scales, shift) = gemm.scales.map_or_else(|| (gemm.a.clone(), 0), |s| (s.range, s.shift));
+    let params = GemmParams { m, n, k: gemm.k, lda: gemm.lda, ldc: gemm.ldc, column: gemm.c_column, count, shift };
     Dispatch {
         kernel: kernel.id,
-        constants: vec![u32::from(gemm.weight == DType::BF16), u32::from(gemm.accumulate)],
+        // A dtype without a constant was refused: `Caps::gemm` lists none.
+        constants: vec![weight_constant(gemm.weight).unwrap_or(u32::MAX), u32::from(gemm.accumulate)],
         params: bytemuck::bytes_of(&params).to_vec(),
-        bindings: vec![tables, gemm.a, gemm.w, gemm.c],
+        bindings: vec![tables, gemm.a, gemm.w, scales, gemm.c],
         grid,
     }
 }

@@ -1,6 +1,6 @@
 //! The forms in which kernels read weights: f32, bf16, and FP8 with a scale for each block.
 
-use seam_device::e4m3;
+use seam_device::{DType, Scales, e4m3};
 
 use crate::manifest::Constant;
 use crate::twin::bf16;
@@ -12,8 +12,18 @@ pub const WEIGHT_BF16: u32 = 1;
 /// WEIGHT: FP8 (e4m3), four to a word, low byte first, times the scale of its block.
 pub const WEIGHT_FP8: u32 = 2;
 
-/// Columns for which a scale of FP8 weights holds.
-pub const SCALE_COLUMNS: usize = 128;
+const SCALE_COLUMNS: usize = Scales::COLUMNS as usize;
+
+/// How kernels call weights of a dtype, if they read any.
+#[must_use]
+pub fn weight_constant(dtype: DType) -> Option<u32> {
+    match dtype {
+        DType::F32 => Some(WEIGHT_F32),
+        DType::BF16 => Some(WEIGHT_BF16),
+        DType::F8E4M3 => Some(WEIGHT_FP8),
+        _ => None,
+    }
+}
 
 /// The constant of kernels that read weights.
 pub const WEIGHT: Constant = Constant { name: "WEIGHT", legal: &[WEIGHT_F32, WEIGHT_BF16, WEIGHT_FP8] };

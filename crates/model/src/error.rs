@@ -29,6 +29,22 @@ pub enum ModelError {
         /// The value.
         value: usize,
     },
+    /// A tensor that is FP8 although the config does not say so, or where nothing reads FP8.
+    #[error("tensor {tensor} is FP8, which quantization_config does not say or which is not read there")]
+    Fp8 {
+        /// The tensor.
+        tensor: String,
+    },
+    /// Rows that a tensor does not have.
+    #[error("rows {} to {} of {tensor}, which has {n}", rows.start, rows.end)]
+    Rows {
+        /// The tensor.
+        tensor: String,
+        /// The rows.
+        rows: std::ops::Range<usize>,
+        /// Its rows in all.
+        n: usize,
+    },
     /// A folder with tensors that the stack does not know: most likely another model.
     #[error("{count} tensors are not part of this architecture, the first is {first}")]
     Unused {

@@ -12,6 +12,7 @@
 pub mod config;
 mod error;
 mod experts;
+mod fp8;
 pub mod layers;
 mod loader;
 mod memory;

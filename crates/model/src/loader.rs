@@ -1,19 +1,34 @@
 //! Moving checked host tensors to a device.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 use std::sync::Mutex;
 
 use seam_device::{DType, Device, HostBytes};
 use seam_ops::{Tensor, Weight};
 
+use crate::config::Fp8Config;
 use crate::error::{ModelError, narrow};
+use crate::fp8::{BlockRows, merged};
 use crate::weights::{HostTensor, IGNORED_PREFIXES, WeightNames, Weights, check_finite};
+
+/// Some rows of a stored matrix.
+#[derive(Clone, Debug)]
+pub struct Rows<'a> {
+    /// Its tensor, `[n, k]`.
+    pub name: &'a str,
+    /// Its rows in all.
+    pub n: usize,
+    /// Those that are taken, in order.
+    pub range: Range<usize>,
+}
 
 /// Loads the tensors of one model and remembers which were used.
 pub struct Loader<'a> {
     pub(crate) device: &'a dyn Device,
     weights: &'a Weights,
     names: WeightNames,
+    fp8: Option<&'a Fp8Config>,
     used: Mutex<BTreeSet<String>>,
 }
 
@@ -24,7 +39,14 @@ impl<'a> Loader<'a> {
     /// [`ModelError::Weights`] if no embedding, or more than one, is there.
     pub fn new(device: &'a dyn Device, weights: &'a Weights) -> Result<Self, ModelError> {
         let names = WeightNames::detect(weights)?;
-        Ok(Self { device, weights, names, used: Mutex::default() })
+        Ok(Self { device, weights, names, fp8: None, used: Mutex::default() })
+    }
+
+    /// The same for a model of which some tensors are FP8; without this none may be.
+    #[must_use]
+    pub fn quantised(mut self, fp8: Option<&'a Fp8Config>) -> Self {
+        self.fp8 = fp8;
+        self
     }
 
     /// The naming scheme.
@@ -33,25 +55,105 @@ impl<'a> Loader<'a> {
         &self.names
     }
 
+    /// A tensor that belongs to the model. It is FP8 only where the config says so.
+    ///
+    /// # Errors
+    /// As [`Loader::matrix`].
     pub(crate) fn take(&self, name: &str, shape: &[usize]) -> Result<HostTensor, ModelError> {
         let tensor = self.weights.expect(name, shape)?;
+        if tensor.dtype == DType::F8E4M3 && !self.fp8.is_some_and(|fp8| fp8.converts(name)) {
+            return Err(ModelError::Fp8 { tensor: name.to_owned() });
+        }
         check_finite(&tensor)?;
         self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.to_owned());
         Ok(tensor)
     }
 
-    /// A matrix `[n, k]` for products and look-ups: bf16 and f32 as stored, other floats widened to f32.
+    /// A matrix `[n, k]` for products and look-ups: bf16, f32 and FP8 (with its scales) as stored, other floats widened to f32.
     ///
     /// # Errors
     /// A missing, misshapen or non-finite tensor, or what the device says.
     pub fn matrix(&self, name: &str, n: usize, k: usize) -> Result<Weight, ModelError> {
-        let tensor = self.take(name, &[n, k])?;
-        let (dtype, bytes) = match tensor.dtype {
-            DType::BF16 | DType::F32 => (tensor.dtype, tensor.bytes),
-            _ => (DType::F32, HostBytes::from_vec(bytemuck::cast_slice(&tensor.to_f32()?).to_vec())),
+        self.rows(&[Rows { name, n, range: 0..n }], k)
+    }
+
+    /// A matrix of `k` columns whose rows are those of the pieces, one after the other: a slice of a fused projection, or
+    /// several projections as one. Pieces of unlike dtypes become f32, others as [`Loader::matrix`]. One piece is used where
+    /// it lies, several are copied together.
+    ///
+    /// # Errors
+    /// As [`Loader::matrix`]; [`ModelError::Rows`] for rows that a tensor does not have.
+    pub fn rows(&self, pieces: &[Rows<'_>], k: usize) -> Result<Weight, ModelError> {
+        let mut tensors: Vec<HostTensor> = Vec::with_capacity(pieces.len());
+        for piece in pieces {
+            // A tensor may be cut into many pieces: it is looked through once.
+            let known = tensors.iter().find(|t| t.name == piece.name && t.shape == [piece.n, k]).cloned();
+            tensors.push(match known {
+                Some(tensor) => tensor,
+                None => self.take(piece.name, &[piece.n, k])?,
+            });
+        }
+        let stored = tensors.first().map_or(DType::F32, |t| t.dtype);
+        let kept =
+            matches!(stored, DType::BF16 | DType::F32 | DType::F8E4M3) && tensors.iter().all(|t| t.dtype == stored);
+        let dtype = if kept { stored } else { DType::F32 };
+        let mut scaled = Vec::new();
+        let mut parts = Vec::with_capacity(pieces.len());
+        for (piece, tensor) in pieces.iter().zip(&tensors) {
+            let row = k * tensor.dtype.size();
+            let bytes = tensor.bytes.slice(piece.range.start * row..piece.range.end * row);
+            let bytes = bytes.filter(|_| !piece.range.is_empty()).ok_or_else(|| ModelError::Rows {
+                tensor: piece.name.to_owned(),
+                rows: piece.range.clone(),
+                n: piece.n,
+            })?;
+            let part = HostTensor { bytes, shape: vec![piece.range.len(), k], ..tensor.clone() };
+            let blocks = match tensor.dtype {
+                DType::F8E4M3 => {
+                    Some(BlockRows { values: self.scales(piece.name, &[], [piece.n, k])?, rows: piece.range.clone() })
+                }
+                _ => None,
+            };
+            parts.push(match &blocks {
+                _ if kept => part.bytes,
+                Some(blocks) => blocks.widened(part.bytes.as_slice(), k),
+                None => HostBytes::from_vec(bytemuck::cast_slice(&part.to_f32()?).to_vec()),
+            });
+            scaled.extend(blocks.filter(|_| kept));
+        }
+        let scales = (!scaled.is_empty()).then(|| merged(&scaled, k));
+        let rows = pieces.iter().map(|p| p.range.len()).sum();
+        let bytes = match parts.pop() {
+            Some(only) if parts.is_empty() => only,
+            last => {
+                let all: Vec<&[u8]> = parts.iter().chain(&last).map(HostBytes::as_slice).collect();
+                HostBytes::from_vec(all.concat())
+            }
         };
-        let (n, k) = (narrow("rows of a weight", n)?, narrow("columns of a weight", k)?);
-        Ok(Weight::load(self.device, name, dtype, n, k, &bytes)?)
+        let name = pieces.iter().map(|p| p.name).collect::<BTreeSet<_>>().into_iter().collect::<Vec<_>>().join(" + ");
+        let (n, k) = (narrow("rows of a weight", rows)?, narrow("columns of a weight", k)?);
+        Ok(Weight::load(self.device, &name, dtype, n, k, &bytes, scales.as_ref())?)
+    }
+
+    /// The values of a small tensor of `shape`, widened to f32.
+    ///
+    /// # Errors
+    /// As [`Loader::matrix`].
+    pub fn values(&self, name: &str, shape: &[usize]) -> Result<Vec<f32>, ModelError> {
+        let tensor = self.take(name, shape)?;
+        // Its scales belong to a matrix.
+        if tensor.dtype == DType::F8E4M3 {
+            return Err(ModelError::Fp8 { tensor: name.to_owned() });
+        }
+        Ok(tensor.to_f32()?)
+    }
+
+    /// Values made on the host, as a `[rows, cols]` matrix.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub fn constant(&self, name: &str, rows: u32, cols: u32, values: &[f32]) -> Result<Tensor, ModelError> {
+        Ok(Tensor::constant(self.device, name, rows, cols, values)?)
     }
 
     /// Whether there is a tensor of this name.
@@ -65,8 +167,7 @@ impl<'a> Loader<'a> {
     /// # Errors
     /// As [`Loader::matrix`].
     pub fn small(&self, name: &str, shape: &[usize], rows: u32, cols: u32) -> Result<Tensor, ModelError> {
-        let values = self.take(name, shape)?.to_f32()?;
-        Ok(Tensor::constant(self.device, name, rows, cols, &values)?)
+        self.constant(name, rows, cols, &self.values(name, shape)?)
     }
 
     /// Ends loading: every tensor must be part of the architecture, or one of the known extras of its releases.

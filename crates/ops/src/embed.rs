@@ -28,6 +28,11 @@ impl Operation for Embed<'_> {
 
     fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
         let width = self.out.cols();
+        let dtype = self.table.dtype();
+        if !matches!(dtype, DType::BF16 | DType::F32) {
+            let what = format!("a table of {dtype}");
+            return Err(OpError::Unsupported { op: "embed", device: caps.name.clone(), what });
+        }
         self.table
             .shards()
             .iter()
@@ -37,7 +42,7 @@ impl Operation for Embed<'_> {
                     "embed",
                     caps,
                     EMBED.id,
-                    vec![u32::from(self.table.dtype() == DType::BF16)],
+                    vec![u32::from(dtype == DType::BF16)],
                     &params,
                     vec![self.tables.clone(), shard.buffer.all(), self.out.range()],
                     [width.div_ceil(64), self.out.rows(), 1],

@@ -1,6 +1,6 @@
 //! Products with weights.
 
-use seam_device::{BufferRange, Caps, Command, Gemm};
+use seam_device::{BufferRange, Caps, Command, Gemm, Scales};
 
 use crate::error::{OpError, ensure};
 use crate::operation::Operation;
@@ -60,6 +60,7 @@ impl Operation for Linear<'_> {
                 accumulate: self.accumulate,
                 a: self.x.range(),
                 w: shard.buffer.all(),
+                scales: shard.scales.as_ref().map(|s| Scales { range: s.all(), shift: self.weight.shift() }),
                 c: self.out.range(),
                 rows: Some((self.rows.0.clone(), self.rows.1 as u32)),
             })

@@ -56,7 +56,11 @@ fn caps(info: &wgpu::AdapterInfo, limits: &Limits, options: &Options) -> Caps {
         memory: None,
         kernels: KernelSet::of(MANIFEST.iter().filter(|k| k.wgsl.is_some()).map(|k| k.id)),
         // Few rows go through a kernel that sums in another order, so a row's bits depend on how many there are.
-        gemm: GemmCaps { weights: vec![DType::BF16, DType::F32], accumulate: true, batch_invariant: false },
+        gemm: GemmCaps {
+            weights: vec![DType::BF16, DType::F32, DType::F8E4M3],
+            accumulate: true,
+            batch_invariant: false,
+        },
         precision: Precision::F32,
         rows_hint: if info.device_type == wgpu::DeviceType::Cpu { 256 } else { 512 },
     };

@@ -115,6 +115,7 @@ fn broken_commands_are_refused_by_name() {
             a: x.all(),
             w: constant.all(),
             c: out.all(),
+            scales: None,
             rows: None,
         };
         recorder.gemm(gemm.clone()).expect("the unbroken one");

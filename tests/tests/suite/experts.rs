@@ -128,10 +128,10 @@ fn weights_are_split_by_experts() {
     refused(load(DType::BF16, [2, 16, 100], ExpertBytes::Whole(&all), Some(&scales(3, 8))));
 }
 
-type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
+pub(crate) type Tensors = BTreeMap<String, (Dtype, Vec<usize>, Vec<u8>)>;
 
 /// What loading says of a copy of a model whose tensors are changed.
-fn refused(model: &str, change: &dyn Fn(&mut Tensors)) -> String {
+pub(crate) fn refused(model: &str, change: &dyn Fn(&mut Tensors)) -> String {
     let dir = tempfile::tempdir().expect("folder");
     std::fs::copy(fixture(model).join("config.json"), dir.path().join("config.json")).expect("config");
     let stored = std::fs::read(fixture(model).join("model.safetensors")).expect("weights");

@@ -11,6 +11,7 @@ mod conformance;
 mod contract;
 mod cuda;
 mod experts;
+mod fp8;
 mod goldens;
 mod kernel_bench;
 mod lanes;

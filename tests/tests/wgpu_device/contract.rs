@@ -137,6 +137,7 @@ fn bad_products_are_refused() {
         a: a.all(),
         w: w.all(),
         c: c.all(),
+        scales: None,
         rows: None,
     };
     let mut recorder = device.recorder();

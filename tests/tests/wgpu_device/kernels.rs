@@ -309,6 +309,7 @@ fn product(device: &Arc<WgpuDevice>, random: &mut Random, m: usize, n: usize, k:
             a: a_at.all(),
             w: w_at.all(),
             c: c_at.all(),
+            scales: None,
             rows: counted.then(|| (count.all(), 1)),
         })
         .unwrap();
@@ -367,6 +368,7 @@ fn a_row_of_a_large_product_has_the_same_bits_alone() {
             a,
             w,
             c: c_all,
+            scales: None,
             rows: None,
         };
         recorder.gemm(gemm).unwrap();

@@ -120,6 +120,16 @@ impl<'a> Fields<'a> {
         items.iter().map(item).collect::<Result<_, _>>().map(Some)
     }
 
+    /// A list of whole numbers, if the field is there.
+    pub(super) fn opt_sizes(&self, name: &str) -> Result<Option<Vec<u64>>, ConfigError> {
+        let Some(value) = self.get(name) else { return Ok(None) };
+        let Value::Array(items) = value else {
+            return Err(self.wrong(name, "a list of whole numbers", value));
+        };
+        let item = |v: &Value| v.as_u64().ok_or_else(|| self.wrong(name, "a list of whole numbers", v));
+        items.iter().map(item).collect::<Result<_, _>>().map(Some)
+    }
+
     /// Token ids below `vocab`: one number, or a list. Absent gives an empty list.
     pub(super) fn token_ids(&self, name: &str, vocab: usize) -> Result<Vec<u32>, ConfigError> {
         let limit = Limit { min: 0, max: vocab.saturating_sub(1), why: "it must be a row of the embedding" };

@@ -8,6 +8,7 @@
 mod arch;
 mod error;
 mod fields;
+mod fp8;
 mod generation;
 pub mod limits;
 mod moe;
@@ -22,6 +23,7 @@ use serde_json::Value;
 
 pub use arch::{Family, known_architectures};
 pub use error::ConfigError;
+pub use fp8::Fp8Config;
 pub use moe::{ExpertActivation, MoeConfig, RouterScoring, SharedExpert};
 pub use qwen3_5::{LinearDims, MlpConfig, Qwen35Config};
 
@@ -57,6 +59,8 @@ pub struct ModelConfig {
     pub bos: Option<u32>,
     /// Ids that end an answer: the union of `config.json` and `generation_config.json`, without repeats. May be empty.
     pub eos: Vec<u32>,
+    /// Which weights are FP8, if any are.
+    pub fp8: Option<Fp8Config>,
     /// The sizes of the family.
     pub family: Family,
 }

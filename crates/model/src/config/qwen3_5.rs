@@ -3,6 +3,7 @@
 use super::arch::Family;
 use super::error::ConfigError;
 use super::fields::Fields;
+use super::fp8;
 use super::generation::extend;
 use super::limits;
 use super::moe::{self, MoeConfig};
@@ -158,7 +159,7 @@ fn expect_model_type(fields: &Fields<'_>, name: &str, expected: &str) -> Result<
 }
 
 fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind) -> Result<ModelConfig, ConfigError> {
-    refuse_unsupported(root, text)?;
+    refuse_unsupported(text)?;
     let mlp = match kind {
         Kind::Dense => dense(text)?,
         // The reference renormalises whatever `norm_topk_prob` says.
@@ -199,6 +200,7 @@ fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind
         max_position_embeddings: text.size("max_position_embeddings", limits::POSITIONS)?,
         bos,
         eos,
+        fp8: fp8::read(root, text)?,
         family: Family::Qwen35(Qwen35Config {
             mlp,
             heads,
@@ -224,7 +226,7 @@ fn dense(text: &Fields<'_>) -> Result<MlpConfig, ConfigError> {
 }
 
 /// Settings that would change the mathematics, or the storage, and are not implemented.
-fn refuse_unsupported(root: &Fields<'_>, text: &Fields<'_>) -> Result<(), ConfigError> {
+fn refuse_unsupported(text: &Fields<'_>) -> Result<(), ConfigError> {
     let unsupported = |fields: &Fields<'_>, name: &str, value: &str, reason: &str| {
         Err(ConfigError::Unsupported { field: fields.path(name), value: value.into(), reason: reason.into() })
     };
@@ -241,12 +243,6 @@ fn refuse_unsupported(root: &Fields<'_>, text: &Fields<'_>) -> Result<(), Config
     }
     if text.opt_bool("attention_bias")? == Some(true) {
         return unsupported(text, "attention_bias", "true", "projections have no bias here");
-    }
-    for fields in [root, text] {
-        if let Some(q) = fields.opt_object("quantization_config", "quantization_config.")? {
-            let method = q.opt_str("quant_method")?.unwrap_or("unnamed");
-            return unsupported(fields, "quantization_config", method, "only bf16, f16 and f32 weights are read");
-        }
     }
     Ok(())
 }

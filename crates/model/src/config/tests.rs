@@ -1,5 +1,6 @@
 //! Configs: the fixtures, both layouts, and everything that must be refused.
 
+mod fp8;
 mod moe;
 
 use serde_json::{Value, json};
@@ -245,7 +246,6 @@ fn settings_that_are_not_implemented() {
         ("attention_bias", json!(true)),
         ("output_gate_type", json!("sigmoid")),
         ("num_experts", json!(8)),
-        ("quantization_config", json!({"quant_method": "fp8"})),
     ];
     for (field, value) in cases {
         let r = with(field, value);

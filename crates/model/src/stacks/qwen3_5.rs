@@ -140,7 +140,7 @@ impl Qwen35 {
         weights: &Weights,
     ) -> Result<Self, ModelError> {
         let spec = spec(device.caps(), config, family)?;
-        let l = Loader::new(device, weights)?;
+        let l = Loader::new(device, weights)?.quantised(config.fp8.as_ref());
         let (hidden, eps) = (config.hidden_size, config.eps);
         let norm = |name: String| l.small(&name, &[hidden], 1, spec.hidden);
         let mut layers = Vec::new();

@@ -2,13 +2,13 @@
 
 use seam_device::{BufferRange, Caps, Command};
 use seam_kernels::experts::{EXPERT_FEW, EXPERT_TILES, ProductParams};
+use seam_kernels::weights::weight_constant;
 
 use super::sort::Grouping;
 use super::weight::ExpertWeight;
 use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
 use crate::tensor::Tensor;
-use crate::weight::weight_constant;
 
 /// `out[pair] = x[row of pair]·W[expert of pair]ᵀ`, shard by shard of W; pair `r·k + j` is row r with the j-th expert that it
 /// goes to.

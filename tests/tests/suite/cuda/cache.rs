@@ -36,6 +36,7 @@ fn works(device: &CudaDevice) {
             a: x,
             w,
             c: c.clone(),
+            scales: None,
             rows: None,
         };
         recorder.gemm(gemm).expect("gemm");

@@ -19,7 +19,8 @@ fn mixed(device: &CudaDevice) -> (CommandList, [Buffer; 4]) {
     for (m, weight) in [(4, DType::F32), (16, DType::BF16)] {
         let (n, k) = (16, 16);
         let (a, w, c) = (a.all(), w.all(), c.all());
-        let gemm = Gemm { m, n, k, lda: k, ldc: n, c_column: 0, weight, accumulate: true, a, w, c, rows: None };
+        let gemm =
+            Gemm { m, n, k, lda: k, ldc: n, c_column: 0, weight, accumulate: true, a, w, c, scales: None, rows: None };
         recorder.gemm(gemm).expect("gemm");
     }
     recorder.copy(&a.all(), &b.all()).expect("copy");

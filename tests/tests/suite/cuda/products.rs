@@ -95,6 +95,7 @@ impl Work {
             a: operands[0].all(),
             w: operands[1].all(),
             c: c.all(),
+            scales: None,
             rows: rows.map(|_| (operands[2].all(), 1)),
         };
         recorder.gemm(gemm).unwrap_or_else(|e| panic!("{case:?}: {e}"));
@@ -221,6 +222,7 @@ fn three_parts_keep_the_bits_of_f32() {
         a: x,
         w,
         c: c.clone(),
+        scales: None,
         rows: None,
     };
     let mut recorder = device.recorder();

@@ -60,6 +60,7 @@ fn product(device: &dyn Device) -> Result<()> {
         a: a_buffer.all(),
         w: w_buffer.all(),
         c: c_buffer.all(),
+        scales: None,
         rows: None,
     })?;
     let list = recorder.finish()?;
