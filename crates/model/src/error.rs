@@ -29,6 +29,16 @@ pub enum ModelError {
         /// The value.
         value: usize,
     },
+    /// Rows that a tensor does not have.
+    #[error("rows {} to {} of {tensor}, which has {n}", rows.start, rows.end)]
+    Rows {
+        /// The tensor.
+        tensor: String,
+        /// The rows.
+        rows: std::ops::Range<usize>,
+        /// Its rows in all.
+        n: usize,
+    },
     /// A folder with tensors that the stack does not know: most likely another model.
     #[error("{count} tensors are not part of this architecture, the first is {first}")]
     Unused {

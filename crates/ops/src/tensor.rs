@@ -49,6 +49,20 @@ impl Tensor {
         Self { range, rows, cols: self.cols }
     }
 
+    /// The start of its memory as a matrix of another shape.
+    ///
+    /// # Errors
+    /// [`OpError::Shape`] for an empty shape, or one with more elements.
+    pub fn reshape(&self, rows: u32, cols: u32) -> Result<Self, OpError> {
+        let mut range = self.range.clone();
+        range.len = u64::from(rows) * u64::from(cols) * 4;
+        if range.len == 0 || range.len > self.range.len {
+            let what = format!("[{rows}, {cols}] in the memory of [{}, {}]", self.rows, self.cols);
+            return Err(OpError::shape("tensor", what));
+        }
+        Ok(Self { range, rows, cols })
+    }
+
     /// Rows.
     #[must_use]
     pub fn rows(&self) -> u32 {

@@ -1,59 +1,49 @@
 //! Qwen3.5 dense: gated delta nets and gated attention, each followed by a SwiGLU MLP.
+//!
+//! Models of `Qwen3_5ForCausalLM` and the text part of `Qwen3_5ForConditionalGeneration`.
 
-use seam_device::{Caps, Device, Recorder};
-use seam_kernels::tables::{LOGITS, ROWS};
-use seam_ops::{
-    Decay, Embed, GatherRows, Linear, Operation, Recurrence, RmsNorm, Sample, Tensor, Update, Weight, kv_dtype,
-};
+use seam_device::{Caps, Device};
+use seam_ops::{Decay, Recurrence, Update, kv_dtype};
 
 use super::Stack;
+use super::stack::{Branch, LayerStack};
 use crate::config::{LayerKind, ModelConfig, Qwen35Config};
 use crate::error::{ModelError, narrow};
-use crate::layers::{GatedAttention, GatedDeltaNet, PassContext, SwiGluMlp};
+use crate::layers::{Attention, AttentionDims, GatedDeltaNet, HeadNorms, Norm, SwiGluMlp};
 use crate::loader::Loader;
-use crate::probe::Probe;
-use crate::spec::{KvSpec, LinearSpec, StackSpec};
+use crate::spec::{KvSpec, LayerState, LinearSpec, Rotary, StackSpec, WorkPlan};
 use crate::weights::Weights;
 
-enum Mixer {
-    Linear(GatedDeltaNet),
-    Full(GatedAttention),
-}
-
-struct Layer {
-    input_norm: Tensor,
-    mixer: Mixer,
-    mlp_norm: Tensor,
-    mlp: SwiGluMlp,
-}
-
-/// The dense Qwen3.5 stack (models of `Qwen3_5ForCausalLM` and the text part of `Qwen3_5ForConditionalGeneration`).
-pub struct Qwen35 {
-    spec: StackSpec,
-    eps: f32,
-    embed: Weight,
-    layers: Vec<Layer>,
-    norm: Tensor,
-    /// Absent when it is tied to the embedding.
-    head: Option<Weight>,
+fn attention(family: &Qwen35Config) -> AttentionDims {
+    AttentionDims {
+        heads: family.heads,
+        kv_heads: family.kv_heads,
+        head: family.head_dim,
+        gate: true,
+        scale: (1.0 / (family.head_dim as f64).sqrt()) as f32,
+    }
 }
 
 fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<StackSpec, ModelError> {
-    let full: Vec<bool> = config.layers.iter().map(|&k| k == LayerKind::Full).collect();
-    let attention_layers = full.iter().filter(|&&f| f).count();
+    let layers: Vec<LayerState> = config
+        .layers
+        .iter()
+        .map(|kind| if *kind == LayerKind::Full { LayerState::FULL } else { LayerState::LINEAR })
+        .collect();
+    let attention_layers = layers.iter().filter(|l| l.kv).count();
     let linear = &family.linear;
     let head = narrow("head size", family.head_dim)?;
+    let rot = narrow("rotated dimensions", family.rot_dim)?;
     let kv = KvSpec {
         layers: attention_layers,
         heads: narrow("KV heads", family.kv_heads)?,
         group: narrow("query heads of a KV head", family.heads / family.kv_heads.max(1))?,
         head,
-        rot: narrow("rotated dimensions", family.rot_dim)?,
-        theta: family.rope_theta,
+        rot,
         dtype: kv_dtype(caps, head),
     };
     let recurrent = LinearSpec {
-        layers: full.len() - attention_layers,
+        layers: layers.len() - attention_layers,
         recurrence: Recurrence {
             decay: Decay::Scalar,
             update: Update::Delta,
@@ -68,122 +58,62 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
     };
     let slot = 2 * linear.v_heads * linear.k_dim * linear.v_dim + linear.v_heads * linear.k_dim * linear.k_dim;
     narrow("words of a state slot", slot + linear.conv_kernel * linear.conv_channels())?;
-    let widest = [
-        config.hidden_size,
-        family.intermediate,
-        2 * family.heads * family.head_dim,
-        linear.conv_channels(),
-        linear.value_width(),
-    ];
+    let mlp = WorkPlan { mlp: narrow("inner width", family.intermediate)?, ..WorkPlan::default() };
     Ok(StackSpec {
         vocab: narrow("vocabulary", config.vocab)?,
         hidden: narrow("hidden size", config.hidden_size)?,
         max_position: narrow("context", config.max_position_embeddings)?,
         kv: (kv.layers > 0).then_some(kv),
         linear: (recurrent.layers > 0).then_some(recurrent),
-        full,
-        widest: narrow("widest activation", widest.into_iter().max().unwrap_or_default())?,
+        rotary: (kv.layers > 0).then_some(Rotary { dims: rot, theta: family.rope_theta }),
+        layers,
+        work: mlp.join(attention(family).plan()?).join(GatedDeltaNet::plan(linear)?),
     })
 }
 
-impl Qwen35 {
-    /// Loads it.
-    ///
-    /// # Errors
-    /// See [`super::load`].
-    pub fn load(
-        device: &dyn Device,
-        config: &ModelConfig,
-        family: &Qwen35Config,
-        weights: &Weights,
-    ) -> Result<Self, ModelError> {
-        let spec = spec(device.caps(), config, family)?;
-        let l = Loader::new(device, weights)?;
-        let (hidden, eps) = (config.hidden_size, config.eps);
-        let norm = |name: String| l.small(&name, &[hidden], 1, spec.hidden);
-        let mut layers = Vec::new();
-        let (mut linear, mut full) = (0, 0);
-        for (i, kind) in config.layers.iter().enumerate() {
-            let mixer = match (kind, spec.linear, spec.kv) {
-                (LayerKind::Full, _, Some(kv)) => {
-                    full += 1;
-                    Mixer::Full(GatedAttention::load(&l, (i, full - 1), hidden, family, kv, eps)?)
-                }
-                (LayerKind::Linear, Some(recurrent), _) => {
-                    linear += 1;
-                    let dims = &family.linear;
-                    Mixer::Linear(GatedDeltaNet::load(&l, (i, linear - 1), hidden, dims, recurrent, eps)?)
-                }
-                _ => return Err(ModelError::Size { what: "layers of a kind", value: i }),
-            };
-            layers.push(Layer {
-                input_norm: norm(l.names().layer(i, "input_layernorm.weight"))?,
-                mixer,
-                mlp_norm: norm(l.names().layer(i, "post_attention_layernorm.weight"))?,
-                mlp: SwiGluMlp::load(&l, i, hidden, family.intermediate)?,
-            });
-        }
-        let stack = Self {
-            eps,
-            embed: l.matrix(&l.names().embedding(), config.vocab, hidden)?,
-            layers,
-            norm: norm(l.names().top("norm.weight"))?,
-            head: if config.tied { None } else { Some(l.matrix(&l.names().lm_head(), config.vocab, hidden)?) },
-            spec,
-        };
-        l.finish()?;
-        Ok(stack)
-    }
-}
-
-impl Stack for Qwen35 {
-    fn spec(&self) -> &StackSpec {
-        &self.spec
-    }
-
-    fn record(
-        &self,
-        recorder: &mut dyn Recorder,
-        pass: &PassContext<'_>,
-        probe: &mut dyn Probe,
-    ) -> Result<(), ModelError> {
-        let (caps, tables, shape, work) = (pass.caps, pass.tables, pass.shape, pass.work);
-        let (h, x) = (work.h.first(shape.rows), work.x.first(shape.rows));
-        let norm = |recorder: &mut dyn Recorder, count, x: &Tensor, weight: &Tensor, out: &Tensor| {
-            RmsNorm { rows: (tables, count), x, weight, out, groups: 1, stride: 0, centred: true, eps: self.eps }
-                .record(recorder, caps)
-        };
-        Embed { tables, table: &self.embed, out: &h }.record(recorder, caps)?;
-        probe.tap(recorder, "embed", &h)?;
-        for (i, layer) in self.layers.iter().enumerate() {
-            norm(recorder, ROWS, &h, &layer.input_norm, &x)?;
-            match &layer.mixer {
-                Mixer::Linear(mixer) => mixer.record(recorder, pass, &x, &h, probe)?,
-                Mixer::Full(mixer) => mixer.record(recorder, pass, &x, &h)?,
+/// Loads it.
+///
+/// # Errors
+/// See [`super::load`].
+pub(super) fn load(
+    device: &dyn Device,
+    config: &ModelConfig,
+    family: &Qwen35Config,
+    weights: &Weights,
+) -> Result<Box<dyn Stack>, ModelError> {
+    let spec = spec(device.caps(), config, family)?;
+    let l = Loader::new(device, weights)?;
+    let (hidden, eps) = (config.hidden_size, config.eps);
+    let norm = |name: String| Norm::load(&l, &name, hidden, true, eps);
+    let mut layers = Vec::new();
+    for i in 0..config.layers.len() {
+        let name = |part: &str| l.names().layer(i, part);
+        let input = norm(name("input_layernorm.weight"))?;
+        let mixer = match (spec.kv_index(i).zip(spec.kv), spec.linear_index(i).zip(spec.linear)) {
+            (Some((index, kv)), _) => {
+                let names = ["self_attn.q_norm.weight", "self_attn.k_norm.weight"].map(name);
+                let norms = HeadNorms::heads(&l, [&names[0], &names[1]], family.head_dim, true, eps)?;
+                let sizes = (attention(family), kv);
+                Branch::before(input, Attention::load(&l, &name("self_attn"), index, hidden, sizes, norms)?)
             }
-            norm(recorder, ROWS, &h, &layer.mlp_norm, &x)?;
-            layer.mlp.record(recorder, pass, &x, &h)?;
-            probe.tap(recorder, &format!("layer{i}"), &h)?;
-        }
-        if shape.logits > 0 {
-            let rows = |t: &Tensor| t.first(shape.logits);
-            let [last, normed, logits] = [&work.last, &work.last_norm, &work.logits].map(rows);
-            GatherRows { tables, x: &h, out: &last }.record(recorder, caps)?;
-            norm(recorder, LOGITS, &last, &self.norm, &normed)?;
-            probe.tap(recorder, "final_norm", &normed)?;
-            let weight = self.head.as_ref().unwrap_or(&self.embed);
-            Linear { rows: (tables, LOGITS), x: &normed, weight, out: &logits, accumulate: false }
-                .record(recorder, caps)?;
-            let (found, to) = if pass.choose {
-                let (choices, out) = (work.choices.all(), work.chosen.first(shape.logits));
-                Sample { tables, logits: &logits, choices: &choices, out: &out }.record(recorder, caps)?;
-                (out.range(), &work.chosen_readback)
-            } else {
-                (logits.range(), &work.readback)
-            };
-            let range = to.range(0, found.len).map_err(seam_ops::OpError::from)?;
-            recorder.copy(&found, &range)?;
-        }
-        Ok(())
+            (_, Some((index, recurrent))) => {
+                let dims = &family.linear;
+                Branch::before(input, GatedDeltaNet::load(&l, (i, index), hidden, dims, recurrent, eps)?)
+            }
+            _ => return Err(ModelError::Size { what: "layers of a kind", value: i }),
+        };
+        let mlp = SwiGluMlp::load(&l, &name("mlp"), hidden, family.intermediate)?;
+        layers.push(vec![mixer, Branch::before(norm(name("post_attention_layernorm.weight"))?, mlp)]);
     }
+    let stack = LayerStack {
+        embed: l.matrix(&l.names().embedding(), config.vocab, hidden)?,
+        embed_scale: 1.0,
+        layers,
+        norm: norm(l.names().top("norm.weight"))?,
+        head: if config.tied { None } else { Some(l.matrix(&l.names().lm_head(), config.vocab, hidden)?) },
+        logit_scale: 1.0,
+        spec,
+    };
+    l.finish()?;
+    Ok(Box::new(stack))
 }
