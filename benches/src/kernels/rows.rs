@@ -4,8 +4,8 @@ use seam_device::BufferRange;
 use seam_kernels::scan::CLEAN;
 use seam_kernels::tables::ROWS;
 use seam_ops::{
-    Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KvWrite, L2Norm, Linear,
-    MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring,
+    Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KeyNorm, KvWrite, L2Norm,
+    Linear, MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring,
     SigmoidGate, Skip, Source, SwiGlu, Test, kv_dtype,
 };
 
@@ -391,7 +391,17 @@ fn kv_write(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range), dtype })?;
+    lab.record(&KvWrite {
+        tables: &tables,
+        k: &k,
+        v: &v,
+        norm: KeyNorm::Centred(&weight),
+        head: size,
+        rot,
+        eps: EPS,
+        slab: (0, range),
+        dtype,
+    })?;
     Ok(on.cost(2 * width + words / on.rows + rot, 5 * width + 3 * heads * rot, size))
 }
 

@@ -10,6 +10,7 @@
 
 pub mod attention;
 pub mod attention_mma;
+pub mod blend;
 pub mod chain;
 pub mod chunk;
 pub mod conv;
@@ -19,6 +20,7 @@ pub mod embed;
 pub mod gate;
 pub mod gather;
 pub mod gemm;
+pub mod head_norm;
 pub mod kv_write;
 pub mod manifest;
 pub mod mlstm;

@@ -147,8 +147,7 @@ impl WorkPlan {
             self.heads.max(other.heads),
             self.queries.max(other.queries),
         ];
-        let [z, a, b, low] =
-            [self.z.max(other.z), self.a.max(other.a), self.b.max(other.b), self.low.max(other.low)];
+        let [z, a, b, low] = [self.z.max(other.z), self.a.max(other.a), self.b.max(other.b), self.low.max(other.low)];
         Self { mlp, branch, heads, queries, raw: self.raw || other.raw, z, a, b, low }
     }
 

@@ -106,12 +106,7 @@ impl Workspace {
     ///
     /// # Errors
     /// [`OpError`] if a single row passes the binding limit, or what the device says.
-    pub fn new(
-        device: &dyn Device,
-        spec: &StackSpec,
-        rows: u32,
-        logits: u32,
-    ) -> Result<Self, OpError> {
+    pub fn new(device: &dyn Device, spec: &StackSpec, rows: u32, logits: u32) -> Result<Self, OpError> {
         let rows_of = |label: &str, cols: u32| Tensor::new(device, label, rows, cols);
         let plan = &spec.work;
         let linear = spec.linear.map(|l| -> Result<LinearWork, OpError> {

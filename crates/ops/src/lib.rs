@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod attention;
+mod blend;
 mod chain;
 mod checked;
 mod chunk;
@@ -16,6 +17,7 @@ mod embed;
 mod error;
 mod gate;
 mod gather;
+mod head_norm;
 mod kv;
 mod linear;
 mod log_gate;
@@ -39,6 +41,7 @@ pub mod header {
 }
 
 pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
+pub use blend::Blend;
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
 pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
@@ -47,7 +50,8 @@ pub use embed::Embed;
 pub use error::OpError;
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
-pub use kv::{KvWrite, kv_dtype};
+pub use head_norm::HeadNorm;
+pub use kv::{KeyNorm, KvWrite, kv_dtype};
 pub use linear::Linear;
 pub use log_gate::{GlaGate, KdaGate, MambaGate};
 pub use mlstm::{Mlstm, MlstmChain};

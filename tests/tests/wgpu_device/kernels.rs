@@ -266,8 +266,15 @@ fn kv_write() {
         );
         let angles: Vec<u32> = (0..3).flat_map(|_| angle(&mut random, rot / 2)).collect();
         tables.put(ANGLE_TABLE, angles);
-        let params =
-            KvParams { heads: heads as u32, head: head as u32, rot: rot as u32, slab: 3, eps: 1e-6, pad: [0; 3] };
+        let params = KvParams {
+            heads: heads as u32,
+            head: head as u32,
+            rot: rot as u32,
+            slab: 3,
+            eps: 1e-6,
+            norm: 2,
+            pad: [0; 2],
+        };
         let width = heads * head;
         let data = vec![
             tables.0,
