@@ -228,12 +228,12 @@ impl Mixer for Attention {
                 rms(&raw, of_q, &q, 1, 0, false, *eps).record(recorder, caps)?;
                 // Raw queries are no longer needed: their memory takes the keys.
                 keys = &y;
-                let normed = y.reshape(shape.rows, k.cols())?;
+                let normed = y.reshape(k.rows(), k.cols())?;
                 rms(&k, of_k, &normed, 1, 0, false, *eps).record(recorder, caps)?;
                 (KeyNorm::None, 0.0)
             }
         };
-        let keys = keys.reshape(shape.rows, k.cols())?;
+        let keys = keys.reshape(k.rows(), k.cols())?;
         for &slab in &shape.kv {
             let [range, ..] = pass.memory.kv_slabs(self.index, &[seam_ops::SlabId::Private(slab)]);
             let (rot, dtype, slab) = (self.spec.rot, self.spec.dtype, (slab, range));

@@ -16,6 +16,7 @@ pub(super) fn work<'a>(pass: &PassContext<'a>) -> Result<&'a LinearWork, OpError
 }
 
 /// Where rows go that are about to be convolved: the raw ones, or, without a convolution, those the chain reads.
+#[expect(dead_code, reason = "for layers without a convolution")]
 pub(super) fn raw<'a>(spec: &LinearSpec, work: &'a LinearWork) -> &'a Tensor {
     if spec.kernel > 1 { &work.qkv } else { &work.conv }
 }

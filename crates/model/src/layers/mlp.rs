@@ -73,7 +73,7 @@ impl Mixer for SwiGluMlp {
         let (rows, caps) = ((pass.tables, ROWS), pass.caps);
         let Some(work) = &pass.work.mlp else { return Err(missing("MLP").into()) };
         // A stack may have MLPs of several widths: each uses the start of the memory as rows of its own width.
-        let [gate, up] = [&work.gate, &work.up].map(|t| t.reshape(pass.shape.rows, self.gate.n()));
+        let [gate, up] = [&work.gate, &work.up].map(|t| t.reshape(pass.shape.rows.min(t.rows()), self.gate.n()));
         let (gate, up) = (gate?, up?);
         for (weight, out) in [(&self.gate, &gate), (&self.up, &up)] {
             Linear { rows, x, weight, out, accumulate: false }.record(recorder, caps)?;

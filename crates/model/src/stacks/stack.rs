@@ -11,6 +11,7 @@ use crate::probe::Probe;
 use crate::spec::StackSpec;
 
 /// How a branch joins the residual stream `h`.
+#[expect(dead_code, reason = "stacks differ in how they join")]
 pub(super) enum Join {
     /// `h += f(norm(h))`.
     Before(Norm),
