@@ -265,10 +265,8 @@ impl EntryHeader {
             {
                 return Err(EntryError::Transition(layer));
             }
-            SectionKind::Transition => {
-                if section.shape.get(1) != section.shape.get(2) {
-                    return Err(shape_error("[HV, K, K]".to_owned()));
-                }
+            SectionKind::Transition if section.shape.get(1) != section.shape.get(2) => {
+                return Err(shape_error("[HV, K, K]".to_owned()));
             }
             _ => {}
         }
