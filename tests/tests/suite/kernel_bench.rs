@@ -91,7 +91,7 @@ fn the_document_has_every_field_and_the_picture_every_point() {
     }
     let svg = std::fs::read_to_string(&svg).expect("plot");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-    assert_eq!(svg.matches("<circle").count(), 3);
+    assert_eq!(svg.matches("<circle").count(), 4);
     assert!(svg.contains("gated_rms_norm/60") && svg.contains("copy:") && svg.contains("product:"));
 }
 
