@@ -6,8 +6,8 @@ use seam_device::Device;
 
 use crate::case::Case;
 use crate::cases::{
-    attention, conv, copy, elementwise, embed, gemm, kv_write, log_gate, norm, recurrence, request, rope, router,
-    sample, scan, warm,
+    attention, conv, copy, elementwise, embed, experts, gemm, kv_write, log_gate, norm, recurrence, request, rope,
+    router, sample, scan, warm,
 };
 use crate::error::BenchError;
 
@@ -187,6 +187,12 @@ pub static BENCHES: &[Bench] = registry!(
         what: "experts of each row by softmax, and by sigmoid within groups",
         shape: router::shape,
         prepare: router::prepare,
+    },
+    Bench {
+        name: "experts",
+        what: "experts of rows: sorted, two products with SwiGLU between them, weighted sum; bf16 and FP8",
+        shape: experts::shape,
+        prepare: experts::prepare,
     },
     Bench {
         name: "sample",

@@ -7,12 +7,14 @@
 use std::collections::BTreeMap;
 use std::mem::offset_of;
 
+use seam_kernels::activation::ActivationParams;
 use seam_kernels::attention::AttentionParams;
 use seam_kernels::blend::BlendParams;
 use seam_kernels::chain::ChainParams;
 use seam_kernels::conv::ConvParams;
 use seam_kernels::elementwise::ElementParams;
 use seam_kernels::embed::EmbedParams;
+use seam_kernels::experts::{CombineParams, ProductParams, SortParams};
 use seam_kernels::gate::{GlaGateParams, KdaGateParams, MambaGateParams};
 use seam_kernels::gather::GatherParams;
 use seam_kernels::gemm::GemmParams;
@@ -80,6 +82,12 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         "rope" => params!(RopeParams: row, heads, head, rot),
         "sample" => params!(SampleParams: vocab),
         "router" => params!(RouterParams: experts, top, groups, keep, renormalise, scale),
+        "activation" => params!(ActivationParams: width, top),
+        "expert_sort" => params!(SortParams: experts, top, tile, pairs),
+        "expert_few" | "expert_tiles" => params!(
+            ProductParams: n, k, lda, ldc, column, top, share, experts, first, count, tile, pairs, shift
+        ),
+        "expert_combine" => params!(CombineParams: width, top, accumulate, scale),
         "skip" => params!(SkipParams: width, head, row, offset),
         "scan" => params!(ScanParams: offset, cols, row, count, tag),
         other => panic!("the parameter struct of {other} is not listed here"),

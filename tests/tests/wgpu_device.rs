@@ -12,6 +12,8 @@ mod chain;
 mod chunk;
 #[path = "wgpu_device/contract.rs"]
 mod contract;
+#[path = "wgpu_device/experts.rs"]
+mod experts;
 #[path = "wgpu_device/harness.rs"]
 mod harness;
 #[path = "wgpu_device/kernels.rs"]

@@ -6,6 +6,7 @@ pub(crate) mod conv;
 pub(crate) mod copy;
 pub(crate) mod elementwise;
 pub(crate) mod embed;
+pub(crate) mod experts;
 pub(crate) mod gemm;
 pub(crate) mod kv_write;
 pub(crate) mod log_gate;

@@ -9,6 +9,7 @@
 
 mod attention;
 mod chains;
+mod experts;
 mod report;
 mod roofline;
 mod rows;
@@ -62,6 +63,7 @@ pub fn kernel_cases(scale: Scale) -> Vec<KernelCase> {
     let mut cases = rows::cases(scale);
     cases.extend(attention::cases(scale));
     cases.extend(chains::cases(scale));
+    cases.extend(experts::cases(scale));
     cases
 }
 

@@ -127,6 +127,10 @@ pub const ROPE: Tolerance = Tolerance::new(0.0, 6e-7);
 /// that keep several partial sums are nearer.
 pub const PRODUCT: Tolerance = Tolerance::new(0.0, 4e-6);
 
+/// Experts of a row (two products with SwiGLU between them, summed), relative to the row's size: each product as
+/// [`PRODUCT`], the activation as [`ACTIVATION`].
+pub const EXPERTS: Tolerance = Tolerance::new(0.0, 1.1e-5);
+
 /// Attention over spans, each row and head relative to the weighted mean of `‖v‖`: its own size says nothing where the
 /// values of many keys cancel. A logit is off by the rounding of its angles, 1e-7 of `scale·‖q‖·‖k‖` (up to 16 at the
 /// sizes of the benches), and by an exp of a few ulp; over many keys both average out. Measured: 1e-7.

@@ -14,6 +14,9 @@ pub enum DType {
     F16,
     /// The upper half of binary32.
     BF16,
+    /// FP8 with four bits of exponent and three of mantissa, without infinities; weights of it have a scale for each block.
+    #[serde(rename = "f8_e4m3")]
+    F8E4M3,
     /// Unsigned 32-bit integer.
     U32,
     /// Signed 64-bit integer.
@@ -30,7 +33,7 @@ impl DType {
             Self::F64 | Self::I64 => 8,
             Self::F32 | Self::U32 => 4,
             Self::F16 | Self::BF16 => 2,
-            Self::U8 => 1,
+            Self::F8E4M3 | Self::U8 => 1,
         }
     }
 }
@@ -42,6 +45,7 @@ impl fmt::Display for DType {
             Self::F32 => "f32",
             Self::F16 => "f16",
             Self::BF16 => "bf16",
+            Self::F8E4M3 => "f8_e4m3",
             Self::U32 => "u32",
             Self::I64 => "i64",
             Self::U8 => "u8",

@@ -26,6 +26,7 @@ mod command;
 mod device;
 mod dtype;
 mod error;
+mod fp8;
 mod host;
 mod slab;
 mod topology;
@@ -36,6 +37,7 @@ pub use command::{Command, CommandList, Copy, Dispatch, Gemm, KernelId, Recorder
 pub use device::{Device, Lane, Pending, Stats, Ticket};
 pub use dtype::DType;
 pub use error::DeviceError;
+pub use fp8::e4m3;
 pub use host::HostBytes;
 pub use slab::{Place, Slabs, SlabsFull};
 pub use topology::Topology;

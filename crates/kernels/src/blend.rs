@@ -26,7 +26,7 @@ pub struct BlendParams {
 ///
 /// Grid: x covers the width by 64, y the rows.
 pub static BLEND: Kernel = Kernel {
-    id: KernelId(33),
+    id: KernelId(38),
     name: "blend",
     wgsl: Some("blend/blend.wgsl"),
     cuda: Some("blend/blend.cu"),

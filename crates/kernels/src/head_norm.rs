@@ -25,7 +25,7 @@ pub struct HeadNormParams {
 /// `x ← x·rsqrt(mean(x²)+eps)·w` per head in place, `w` `[groups·width]`: q and k of lightning attention.
 /// Grid: x = groups, y = rows.
 pub static HEAD_NORM: Kernel = Kernel {
-    id: KernelId(34),
+    id: KernelId(39),
     name: "head_norm",
     wgsl: Some("norm/head_norm.wgsl"),
     cuda: Some("norm/head_norm.cu"),

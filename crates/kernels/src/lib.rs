@@ -8,6 +8,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod activation;
 pub mod attention;
 pub mod attention_mma;
 pub mod blend;
@@ -17,6 +18,7 @@ pub mod conv;
 pub mod cuda;
 pub mod elementwise;
 pub mod embed;
+pub mod experts;
 pub mod gate;
 pub mod gather;
 pub mod gemm;
@@ -34,6 +36,7 @@ pub mod source;
 pub mod tables;
 pub mod tile;
 pub mod twin;
+pub mod weights;
 
 pub use manifest::{Binding, Constant, Kernel, kernel, validate};
 pub use twin::{Args, Slot};

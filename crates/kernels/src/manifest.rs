@@ -4,8 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    attention, attention_mma, blend, chain, chunk, conv, elementwise, embed, gate, gather, gemm, head_norm, kv_write,
-    mlstm, norm, rope, router, sample, scan, skip, tile,
+    activation, attention, attention_mma, blend, chain, chunk, conv, elementwise, embed, experts, gate, gather, gemm,
+    head_norm, kv_write, mlstm, norm, rope, router, sample, scan, skip, tile,
 };
 
 /// One binding of a kernel.
@@ -118,6 +118,11 @@ pub static MANIFEST: &[&Kernel] = &[
     &attention_mma::ATTENTION_PART,
     &sample::SAMPLE,
     &gemm::parts::GEMM_PARTS,
+    &experts::EXPERT_SORT,
+    &experts::EXPERT_FEW,
+    &experts::EXPERT_TILES,
+    &experts::EXPERT_COMBINE,
+    &activation::ACTIVATION,
     &blend::BLEND,
     &head_norm::HEAD_NORM,
 ];

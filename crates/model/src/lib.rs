@@ -11,6 +11,7 @@
 
 pub mod config;
 mod error;
+mod experts;
 pub mod layers;
 mod loader;
 mod memory;

@@ -23,7 +23,7 @@ pub struct Rows<'a> {
 
 /// Loads the tensors of one model and remembers which were used.
 pub struct Loader<'a> {
-    device: &'a dyn Device,
+    pub(crate) device: &'a dyn Device,
     weights: &'a Weights,
     names: WeightNames,
     used: Mutex<BTreeSet<String>>,
@@ -45,7 +45,7 @@ impl<'a> Loader<'a> {
         &self.names
     }
 
-    fn take(&self, name: &str, shape: &[usize]) -> Result<HostTensor, ModelError> {
+    pub(crate) fn take(&self, name: &str, shape: &[usize]) -> Result<HostTensor, ModelError> {
         let tensor = self.weights.expect(name, shape)?;
         check_finite(&tensor)?;
         self.used.lock().unwrap_or_else(std::sync::PoisonError::into_inner).insert(name.to_owned());

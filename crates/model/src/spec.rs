@@ -3,6 +3,8 @@
 use seam_device::DType;
 use seam_ops::Recurrence;
 
+use crate::layers::ExpertPlan;
+
 /// Sizes of the full-attention layers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct KvSpec {
@@ -175,6 +177,8 @@ pub struct StackSpec {
     pub kv: Option<KvSpec>,
     /// Linear layers, if there are any.
     pub linear: Option<LinearSpec>,
+    /// Mixture-of-experts layers, if there are any.
+    pub experts: Option<ExpertPlan>,
     /// Widths of the activations.
     pub work: WorkPlan,
 }
@@ -202,6 +206,7 @@ impl StackSpec {
             l.channels.max(r.row()).max(r.gate_row()).max(r.out())
         });
         let kv = self.kv.map_or(0, |kv| kv.width());
-        [self.hidden, self.work.widest(), linear, kv].into_iter().max().unwrap_or_default()
+        let experts = self.experts.map_or(0, |e| e.widest());
+        [self.hidden, self.work.widest(), linear, kv, experts].into_iter().max().unwrap_or_default()
     }
 }

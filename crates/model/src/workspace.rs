@@ -3,6 +3,7 @@
 use seam_device::{Buffer, BufferRange, BufferUse, Device};
 use seam_ops::{Choice, OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
+use crate::layers::ExpertWork;
 use crate::spec::StackSpec;
 
 /// Activations of the linear layers.
@@ -69,6 +70,8 @@ pub struct Workspace {
     pub linear: Option<LinearWork>,
     /// Attention layers.
     pub attention: Option<AttentionWork>,
+    /// Mixture-of-experts layers.
+    pub experts: Option<ExpertWork>,
     /// Rows that want logits `[logits, hidden]`.
     pub last: Tensor,
     /// Their final norm `[logits, hidden]`.
@@ -158,6 +161,7 @@ impl Workspace {
                 .transpose()?,
             linear: linear.transpose()?,
             attention: attention.transpose()?,
+            experts: spec.experts.map(|plan| ExpertWork::new(device, &plan, rows)).transpose()?,
             last: Tensor::new(device, "last", logits, spec.hidden)?,
             last_norm: Tensor::new(device, "last normalised", logits, spec.hidden)?,
             logits: Tensor::new(device, "logits", logits, spec.vocab)?,

@@ -7,6 +7,7 @@
 
 #![forbid(unsafe_code)]
 
+mod activation;
 mod attention;
 mod blend;
 mod chain;
@@ -15,6 +16,7 @@ mod chunk;
 mod conv;
 mod embed;
 mod error;
+mod experts;
 mod gate;
 mod gather;
 mod head_norm;
@@ -40,6 +42,7 @@ pub mod header {
     pub use seam_kernels::tables::{LOGITS, ROWS};
 }
 
+pub use activation::{Activation, ActivationKind};
 pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
 pub use blend::Blend;
 pub use chain::Chain;
@@ -48,6 +51,9 @@ pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
 pub use conv::{ConvSilu, ConvTail};
 pub use embed::Embed;
 pub use error::OpError;
+pub use experts::{
+    ExpertBytes, ExpertCombine, ExpertProduct, ExpertShard, ExpertSort, ExpertWeight, Grouping, Shared, expert_words,
+};
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
 pub use head_norm::HeadNorm;
@@ -70,4 +76,4 @@ pub use seam_kernels::sample::{BAD as BAD_LOGITS, Choice};
 pub use skip::Skip;
 pub use tensor::Tensor;
 pub use tile::{TileChain, TilePrepare, most_chunks, takes_tiles, tile_words};
-pub use weight::{Shard, Weight};
+pub use weight::{BlockScales, Shard, Weight};

@@ -2,7 +2,37 @@
 
 use seam_device::{Buffer, DType, Device, HostBytes};
 
+use seam_kernels::weights::{SCALE_COLUMNS, WEIGHT_BF16, WEIGHT_F32, WEIGHT_FP8};
+
 use crate::error::OpError;
+
+/// What the blocks of an FP8 matrix, or of several that lie behind each other, are multiplied by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BlockScales {
+    /// A scale holds for `2^shift` rows and 128 columns.
+    pub shift: u32,
+    /// `[matrices, ⌈n / 2^shift⌉, ⌈k / 128⌉]`.
+    pub values: Vec<f32>,
+}
+
+impl BlockScales {
+    /// Blocks of a matrix `[n, k]`.
+    #[must_use]
+    pub fn blocks(&self, n: u32, k: u32) -> u64 {
+        let rows = u64::from(n).div_ceil(1 << self.shift.min(31));
+        rows * u64::from(k).div_ceil(SCALE_COLUMNS as u64)
+    }
+}
+
+/// How kernels call weights of a dtype.
+pub(crate) fn weight_constant(dtype: DType) -> Option<u32> {
+    match dtype {
+        DType::F32 => Some(WEIGHT_F32),
+        DType::BF16 => Some(WEIGHT_BF16),
+        DType::F8E4M3 => Some(WEIGHT_FP8),
+        _ => None,
+    }
+}
 
 /// Rows `first..first+count` of a weight, in a buffer of their own.
 #[derive(Clone, Debug)]

@@ -205,6 +205,7 @@ const fn dtype_code(dtype: DType) -> u8 {
         DType::U32 => 5,
         DType::I64 => 6,
         DType::U8 => 7,
+        DType::F8E4M3 => 8,
     }
 }
 

@@ -360,6 +360,7 @@ mod tests {
             rotary: None,
             kv: Some(kv),
             linear: None,
+            experts: None,
             work: WorkPlan::default(),
         };
         let parts = crate::testing::parts("", &tokens);

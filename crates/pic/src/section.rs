@@ -139,6 +139,7 @@ pub(crate) fn first_non_finite(dtype: DType, bytes: &[u8]) -> Option<usize> {
         DType::BF16 => position(bytes, |b| u16::from_le_bytes(b) & 0x7f80 == 0x7f80),
         DType::F16 => position(bytes, |b| u16::from_le_bytes(b) & 0x7c00 == 0x7c00),
         DType::F64 => position(bytes, |b| u64::from_le_bytes(b) & 0x7ff0_0000_0000_0000 == 0x7ff0_0000_0000_0000),
+        DType::F8E4M3 => position(bytes, |[b]: [u8; 1]| b & 0x7f == 0x7f),
         DType::U32 | DType::I64 | DType::U8 => None,
     }
 }

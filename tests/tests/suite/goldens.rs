@@ -28,6 +28,11 @@ fn qwen3_5_dense_tied() {
     devices().iter().for_each(|device| check(device, "qwen3_5_dense_tied"));
 }
 
+#[test]
+fn qwen3_5_moe() {
+    devices().iter().for_each(|device| check(device, "qwen3_5_moe"));
+}
+
 /// A limit of 20 KiB splits the embedding and most weights into shards and puts KV and states into many slabs; a limit
 /// of 1 MiB is the smallest that a device could sensibly have.
 #[test]
@@ -45,6 +50,10 @@ fn split_by_a_small_binding_limit() {
         for device in devices {
             assert_eq!(device.caps().max_binding, limit);
             check(&device, "qwen3_5_dense");
+            // Two experts a shard under the smaller limit.
+            if device.caps().kind == seam_device::DeviceKind::Cpu {
+                check(&device, "qwen3_5_moe");
+            }
         }
     }
 }

@@ -10,6 +10,7 @@ mod cli;
 mod conformance;
 mod contract;
 mod cuda;
+mod experts;
 mod goldens;
 mod kernel_bench;
 mod lanes;

@@ -8,7 +8,7 @@ use super::qwen3_5::{self, Qwen35Config};
 /// The sizes that only one family of stacks has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Family {
-    /// Qwen3.5 dense: gated delta-rule layers and gated softmax attention.
+    /// Qwen3.5: gated delta-rule layers and gated softmax attention, with dense MLPs or experts.
     Qwen35(Qwen35Config),
 }
 
@@ -28,8 +28,8 @@ const NO_STACK: &str = "its stack is not implemented";
 const TABLE: &[(&str, Entry)] = &[
     ("Qwen3_5ForConditionalGeneration", Entry::Ready(qwen3_5::nested)),
     ("Qwen3_5ForCausalLM", Entry::Ready(qwen3_5::flat)),
-    ("Qwen3_5MoeForConditionalGeneration", Entry::Missing(NO_MOE)),
-    ("Qwen3_5MoeForCausalLM", Entry::Missing(NO_MOE)),
+    ("Qwen3_5MoeForConditionalGeneration", Entry::Ready(qwen3_5::nested_moe)),
+    ("Qwen3_5MoeForCausalLM", Entry::Ready(qwen3_5::flat_moe)),
     ("Qwen3NextForCausalLM", Entry::Missing(NO_MOE)),
     ("BailingMoeLinearV2ForCausalLM", Entry::Missing(NO_MOE)),
     ("KimiLinearForCausalLM", Entry::Missing(NO_MOE)),

@@ -10,6 +10,7 @@ mod error;
 mod fields;
 mod generation;
 pub mod limits;
+mod moe;
 mod qwen3_5;
 mod rope;
 #[cfg(test)]
@@ -21,7 +22,8 @@ use serde_json::Value;
 
 pub use arch::{Family, known_architectures};
 pub use error::ConfigError;
-pub use qwen3_5::{LinearDims, Qwen35Config};
+pub use moe::{ExpertActivation, MoeConfig, RouterScoring, SharedExpert};
+pub use qwen3_5::{LinearDims, MlpConfig, Qwen35Config};
 
 use fields::Fields;
 

@@ -1,10 +1,11 @@
-//! Qwen3.5 dense: the text config at the top level, or inside the wrapper of the multimodal release.
+//! Qwen3.5, dense and mixture of experts: the text config at the top level, or inside the wrapper of the multimodal release.
 
 use super::arch::Family;
 use super::error::ConfigError;
 use super::fields::Fields;
 use super::generation::extend;
 use super::limits;
+use super::moe::{self, MoeConfig};
 use super::rope;
 use super::{LayerKind, ModelConfig};
 
@@ -43,13 +44,33 @@ impl LinearDims {
     }
 }
 
-/// Sizes of a Qwen3.5 dense stack.
+/// What follows the mixer of every layer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MlpConfig {
+    /// A SwiGLU MLP of this inner width.
+    Dense(usize),
+    /// A mixture of experts.
+    Moe(MoeConfig),
+}
+
+impl MlpConfig {
+    /// The inner width of dense MLPs, if there are any.
+    #[must_use]
+    pub fn dense(&self) -> Option<usize> {
+        match self {
+            Self::Dense(width) => Some(*width),
+            Self::Moe(_) => None,
+        }
+    }
+}
+
+/// Sizes of a Qwen3.5 stack.
 ///
 /// The attention output gate is always on and the activation always SiLU; a config that says otherwise is refused.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Qwen35Config {
-    /// Inner width of the MLP.
-    pub intermediate: usize,
+    /// What follows every mixer.
+    pub mlp: MlpConfig,
     /// Query heads of the attention layers.
     pub heads: usize,
     /// Key and value heads of the attention layers; divides `heads`.
@@ -69,27 +90,62 @@ const DEFAULT_INTERVAL: usize = 4;
 /// The rotated part of a head, where a file does not say (the class default).
 const DEFAULT_ROTARY: f64 = 0.25;
 
+/// Which MLPs a config describes.
+#[derive(Clone, Copy)]
+enum Kind {
+    Dense,
+    Moe,
+}
+
+impl Kind {
+    /// `model_type` of the wrapper and of the text config.
+    const fn model_types(self) -> [&'static str; 2] {
+        match self {
+            Self::Dense => ["qwen3_5", "qwen3_5_text"],
+            Self::Moe => ["qwen3_5_moe", "qwen3_5_moe_text"],
+        }
+    }
+}
+
 /// `Qwen3_5ForCausalLM`: the text config at the top level.
 pub(super) fn flat(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
-    expect_model_type(root, name, "qwen3_5_text")?;
-    let tied = root.opt_bool("tie_word_embeddings")?.unwrap_or(false);
-    read(root, root, name, tied)
+    read_flat(root, name, Kind::Dense)
 }
 
 /// `Qwen3_5ForConditionalGeneration`: the text config under `text_config`.
-///
-/// `tie_word_embeddings` counts at the top level; the inner one is read only where the outer one is absent.
 pub(super) fn nested(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
-    expect_model_type(root, name, "qwen3_5")?;
+    read_nested(root, name, Kind::Dense)
+}
+
+/// `Qwen3_5MoeForCausalLM`.
+pub(super) fn flat_moe(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
+    read_flat(root, name, Kind::Moe)
+}
+
+/// `Qwen3_5MoeForConditionalGeneration`.
+pub(super) fn nested_moe(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
+    read_nested(root, name, Kind::Moe)
+}
+
+fn read_flat(root: &Fields<'_>, name: &str, kind: Kind) -> Result<ModelConfig, ConfigError> {
+    expect_model_type(root, name, kind.model_types()[1])?;
+    let tied = root.opt_bool("tie_word_embeddings")?.unwrap_or(false);
+    read(root, root, name, tied, kind)
+}
+
+/// `tie_word_embeddings` counts at the top level; the inner one is read only where the outer one is absent.
+fn read_nested(root: &Fields<'_>, name: &str, kind: Kind) -> Result<ModelConfig, ConfigError> {
+    let [outer, inner] = kind.model_types();
+    expect_model_type(root, name, outer)?;
     let text = root
         .opt_object("text_config", "text_config.")?
         .ok_or_else(|| ConfigError::Missing { field: root.path("text_config") })?;
-    expect_model_type(&text, name, "qwen3_5_text")?;
+    expect_model_type(&text, name, inner)?;
     let tied = match root.opt_bool("tie_word_embeddings")? {
         Some(tied) => tied,
         None => text.opt_bool("tie_word_embeddings")?.unwrap_or(false),
     };
-    read(root, &text, name, tied)
+    read(root, &text, name, tied, kind)
 }
 
 fn expect_model_type(fields: &Fields<'_>, name: &str, expected: &str) -> Result<(), ConfigError> {
@@ -101,8 +157,13 @@ fn expect_model_type(fields: &Fields<'_>, name: &str, expected: &str) -> Result<
     }
 }
 
-fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool) -> Result<ModelConfig, ConfigError> {
+fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind) -> Result<ModelConfig, ConfigError> {
     refuse_unsupported(root, text)?;
+    let mlp = match kind {
+        Kind::Dense => dense(text)?,
+        // The reference renormalises whatever `norm_topk_prob` says.
+        Kind::Moe => MlpConfig::Moe(moe::qwen(text, true)?),
+    };
     let hidden_size = text.size("hidden_size", limits::HIDDEN)?;
     let vocab = text.size("vocab_size", limits::VOCAB)?;
     let count = text.size("num_hidden_layers", limits::LAYERS)?;
@@ -139,7 +200,7 @@ fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool) -> Result<
         bos,
         eos,
         family: Family::Qwen35(Qwen35Config {
-            intermediate: text.size("intermediate_size", limits::WIDTH)?,
+            mlp,
             heads,
             kv_heads,
             head_dim,
@@ -148,6 +209,18 @@ fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool) -> Result<
             linear,
         }),
     })
+}
+
+/// The MLP of dense stacks, which must have no experts.
+fn dense(text: &Fields<'_>) -> Result<MlpConfig, ConfigError> {
+    if text.get("num_experts").is_some_and(|n| n.as_u64() != Some(0)) {
+        return Err(ConfigError::Unsupported {
+            field: text.path("num_experts"),
+            value: "not zero".into(),
+            reason: "this architecture has no experts".into(),
+        });
+    }
+    Ok(MlpConfig::Dense(text.size("intermediate_size", limits::WIDTH)?))
 }
 
 /// Settings that would change the mathematics, or the storage, and are not implemented.
@@ -168,9 +241,6 @@ fn refuse_unsupported(root: &Fields<'_>, text: &Fields<'_>) -> Result<(), Config
     }
     if text.opt_bool("attention_bias")? == Some(true) {
         return unsupported(text, "attention_bias", "true", "projections have no bias here");
-    }
-    if text.get("num_experts").is_some_and(|n| n.as_u64() != Some(0)) {
-        return unsupported(text, "num_experts", "not zero", "mixture-of-experts layers are not implemented");
     }
     for fields in [root, text] {
         if let Some(q) = fields.opt_object("quantization_config", "quantization_config.")? {

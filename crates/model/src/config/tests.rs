@@ -1,5 +1,7 @@
 //! Configs: the fixtures, both layouts, and everything that must be refused.
 
+mod moe;
+
 use serde_json::{Value, json};
 
 use super::*;
@@ -54,8 +56,15 @@ fn the_nested_fixture() {
     assert_eq!(kinds, [false, false, false, true, false, false, false, true]);
     let q = c.qwen3_5().unwrap();
     let linear = LinearDims { k_heads: 2, v_heads: 4, k_dim: 16, v_dim: 24, conv_kernel: 4 };
-    let expected =
-        Qwen35Config { intermediate: 96, heads: 4, kv_heads: 2, head_dim: 32, rot_dim: 8, rope_theta: 1e7, linear };
+    let expected = Qwen35Config {
+        mlp: MlpConfig::Dense(96),
+        heads: 4,
+        kv_heads: 2,
+        head_dim: 32,
+        rot_dim: 8,
+        rope_theta: 1e7,
+        linear,
+    };
     assert_eq!(*q, expected);
     assert_eq!((linear.key_width(), linear.value_width(), linear.conv_channels()), (32, 96, 160));
 }
@@ -152,15 +161,20 @@ fn rope_old_and_new() {
 fn architectures() {
     let unknown = with("architectures", json!(["LlamaForCausalLM"])).unwrap_err().to_string();
     assert!(unknown.contains("LlamaForCausalLM") && unknown.contains("Qwen3_5ForCausalLM"), "{unknown}");
-    let moe = with("architectures", json!(["Qwen3_5MoeForConditionalGeneration"])).unwrap_err();
-    assert!(matches!(&moe, ConfigError::Unsupported { value, .. } if value == "Qwen3_5MoeForConditionalGeneration"));
-    assert!(moe.to_string().contains("mixture-of-experts"));
+    let later = with("architectures", json!(["RetNetForCausalLM"])).unwrap_err();
+    assert!(matches!(&later, ConfigError::Unsupported { value, .. } if value == "RetNetForCausalLM"));
     for absent in [json!([]), Value::Null] {
         assert!(matches!(with("architectures", absent), Err(ConfigError::Missing { .. })));
     }
     assert!(with("architectures", json!(["LlamaForCausalLM", "Qwen3_5ForCausalLM"])).is_ok());
     assert!(matches!(with("model_type", json!("qwen3_next")), Err(ConfigError::Contradiction { .. })));
-    assert_eq!(known_architectures(), ["Qwen3_5ForConditionalGeneration", "Qwen3_5ForCausalLM"]);
+    let known = [
+        "Qwen3_5ForConditionalGeneration",
+        "Qwen3_5ForCausalLM",
+        "Qwen3_5MoeForConditionalGeneration",
+        "Qwen3_5MoeForCausalLM",
+    ];
+    assert_eq!(known_architectures(), known);
 }
 
 #[test]

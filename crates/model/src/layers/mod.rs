@@ -4,11 +4,13 @@ mod attention;
 mod gdn;
 mod linear;
 mod mlp;
+mod moe;
 mod norm;
 
 pub use attention::{Attention, AttentionDims, HeadNorms};
 pub use gdn::GatedDeltaNet;
 pub use mlp::SwiGluMlp;
+pub use moe::{ExpertPlan, ExpertWork, MlpNames, Moe, MoeNames, SharedWork};
 pub use norm::Norm;
 
 use seam_device::{BufferRange, Caps, Recorder};

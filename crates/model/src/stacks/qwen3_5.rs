@@ -1,15 +1,18 @@
-//! Qwen3.5 dense: gated delta nets and gated attention, each followed by a SwiGLU MLP.
+//! Qwen3.5: gated delta nets and gated attention, each followed by a SwiGLU MLP or by experts.
 //!
-//! Models of `Qwen3_5ForCausalLM` and the text part of `Qwen3_5ForConditionalGeneration`.
+//! Models of `Qwen3_5ForCausalLM`, `Qwen3_5MoeForCausalLM`, and the text parts of `Qwen3_5ForConditionalGeneration` and
+//! `Qwen3_5MoeForConditionalGeneration`.
 
 use seam_device::{Caps, Device};
 use seam_ops::{Decay, Recurrence, Update, kv_dtype};
 
 use super::Stack;
-use super::stack::{Branch, LayerStack};
-use crate::config::{LayerKind, ModelConfig, Qwen35Config};
+use super::stack::{Branch, Join, LayerStack, Part};
+use crate::config::{LayerKind, MlpConfig, ModelConfig, Qwen35Config};
 use crate::error::{ModelError, narrow};
-use crate::layers::{Attention, AttentionDims, GatedDeltaNet, HeadNorms, Norm, SwiGluMlp};
+use crate::layers::{
+    Attention, AttentionDims, ExpertPlan, GatedDeltaNet, HeadNorms, MlpNames, Moe, MoeNames, Norm, SwiGluMlp,
+};
 use crate::loader::Loader;
 use crate::spec::{KvSpec, LayerState, LinearSpec, Rotary, StackSpec, WorkPlan};
 use crate::weights::Weights;
@@ -58,7 +61,11 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
     };
     let slot = 2 * linear.v_heads * linear.k_dim * linear.v_dim + linear.v_heads * linear.k_dim * linear.k_dim;
     narrow("words of a state slot", slot + linear.conv_kernel * linear.conv_channels())?;
-    let mlp = WorkPlan { mlp: narrow("inner width", family.intermediate)?, ..WorkPlan::default() };
+    let (dense, experts) = match &family.mlp {
+        MlpConfig::Dense(intermediate) => (narrow("inner width", *intermediate)?, None),
+        MlpConfig::Moe(moe) => (0, Some(ExpertPlan::new(moe, config.hidden_size)?)),
+    };
+    let mlp = WorkPlan { mlp: dense, ..WorkPlan::default() };
     Ok(StackSpec {
         vocab: narrow("vocabulary", config.vocab)?,
         hidden: narrow("hidden size", config.hidden_size)?,
@@ -67,8 +74,40 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
         linear: (recurrent.layers > 0).then_some(recurrent),
         rotary: (kv.layers > 0).then_some(Rotary { dims: rot, theta: family.rope_theta }),
         layers,
+        experts,
         work: mlp.join(attention(family).plan()?).join(GatedDeltaNet::plan(linear)?),
     })
+}
+
+/// Loads what follows the mixer of layer `layer`.
+fn mlp(l: &Loader<'_>, layer: usize, hidden: usize, config: &MlpConfig) -> Result<Part, ModelError> {
+    let moe = match config {
+        MlpConfig::Dense(intermediate) => {
+            let prefix = l.names().layer(layer, "mlp");
+            return Ok(Part::plain(SwiGluMlp::load(l, &prefix, hidden, *intermediate)?));
+        }
+        MlpConfig::Moe(moe) => moe,
+    };
+    let name = |part: &str| l.names().layer(layer, &format!("mlp.{part}"));
+    let [router, gate_up, down, experts, shared, shared_gate] = [
+        "gate.weight",
+        "experts.gate_up_proj",
+        "experts.down_proj",
+        "experts",
+        "shared_expert",
+        "shared_expert_gate.weight",
+    ]
+    .map(name);
+    let names = MoeNames {
+        router: &router,
+        bias: "",
+        fused: Some((&gate_up, &down)),
+        each: (&experts, MlpNames::PROJ),
+        shared: (&shared, MlpNames::PROJ),
+        shared_fused: None,
+        shared_gate: &shared_gate,
+    };
+    Ok(Part::plain(Moe::load(l, &names, hidden, moe, 1.0)?))
 }
 
 /// Loads it.
@@ -102,8 +141,8 @@ pub(super) fn load(
             }
             _ => return Err(ModelError::Size { what: "layers of a kind", value: i }),
         };
-        let mlp = SwiGluMlp::load(&l, &name("mlp"), hidden, family.intermediate)?;
-        layers.push(vec![mixer, Branch::before(norm(name("post_attention_layernorm.weight"))?, mlp)]);
+        let join = Join::Before(norm(name("post_attention_layernorm.weight"))?);
+        layers.push(vec![mixer, Branch { join, parts: vec![mlp(&l, i, hidden, &family.mlp)?] }]);
     }
     let stack = LayerStack {
         embed: l.matrix(&l.names().embedding(), config.vocab, hidden)?,

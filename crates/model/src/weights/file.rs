@@ -122,6 +122,7 @@ fn supported(dtype: Dtype) -> Option<DType> {
         Dtype::F32 => DType::F32,
         Dtype::F16 => DType::F16,
         Dtype::BF16 => DType::BF16,
+        Dtype::F8_E4M3 => DType::F8E4M3,
         Dtype::U32 => DType::U32,
         Dtype::I64 => DType::I64,
         Dtype::U8 => DType::U8,

@@ -1,7 +1,7 @@
 //! A tensor on the host.
 
 use half::{bf16, f16};
-use seam_device::{DType, HostBytes};
+use seam_device::{DType, HostBytes, e4m3};
 
 use super::error::WeightsError;
 
@@ -25,7 +25,7 @@ impl HostTensor {
         self.bytes.len() / self.dtype.size()
     }
 
-    /// A copy as f32: exact from f32, f16 and bf16, rounded to nearest from f64.
+    /// A copy as f32: exact from f32, f16, bf16 and FP8 (without its scales), rounded to nearest from f64.
     ///
     /// # Errors
     /// [`WeightsError::Dtype`] for whole numbers.
@@ -35,6 +35,7 @@ impl HostTensor {
             DType::F32 => self.values(f32::from_le_bytes).collect(),
             DType::F16 => self.values(f16::from_le_bytes).map(f16::to_f32).collect(),
             DType::BF16 => self.values(bf16::from_le_bytes).map(bf16::to_f32).collect(),
+            DType::F8E4M3 => self.values(|[byte]: [u8; 1]| e4m3(byte)).collect(),
             DType::U32 | DType::I64 | DType::U8 => return Err(self.wrong("a float type")),
         })
     }

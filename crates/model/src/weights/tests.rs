@@ -77,7 +77,8 @@ fn values_of_every_float_type() {
             ("f", "F32", &[2, 1], f32s(&[3.0, -0.25])),
             ("i", "I64", &[1], (-5i64).to_le_bytes().to_vec()),
             ("none", "F32", &[0, 3], vec![]),
-            ("q", "F8_E4M3", &[2], vec![0, 0]),
+            ("q", "F8_E4M3", &[2], vec![0x38, 0xfe]),
+            ("other", "F8_E5M2", &[2], vec![0, 0]),
         ]),
     );
     let w = Weights::open_file(&path).unwrap();
@@ -91,8 +92,9 @@ fn values_of_every_float_type() {
     assert_eq!(w.get("d").unwrap().elements(), 1);
     assert!(matches!(f32_of("i"), Err(WeightsError::Dtype { found: DType::I64, .. })));
     assert!(matches!(w.get("f").unwrap().to_i64(), Err(WeightsError::Dtype { .. })));
-    let e = w.get("q").unwrap_err();
-    assert!(matches!(&e, WeightsError::UnsupportedDtype { tensor, .. } if tensor == "q"), "{e}");
+    assert_eq!(f32_of("q").unwrap(), [1.0, -448.0]);
+    let e = w.get("other").unwrap_err();
+    assert!(matches!(&e, WeightsError::UnsupportedDtype { tensor, .. } if tensor == "other"), "{e}");
 }
 
 #[test]
