@@ -148,13 +148,13 @@ pub static BENCHES: &[Bench] = registry!(
     },
     Bench {
         name: "norm",
-        what: "RMS norm, gated RMS norm and l2 norm of a pass",
+        what: "RMS norm, gated RMS norm, l2 norm and norm of heads of a pass",
         shape: norm::shape,
         prepare: norm::prepare,
     },
     Bench {
         name: "elementwise",
-        what: "delta-rule gates, sigmoid gate and SwiGLU of a pass",
+        what: "delta-rule gates, sigmoid gate, SwiGLU and sums with factors of a pass",
         shape: elementwise::shape,
         prepare: elementwise::prepare,
     },

@@ -16,9 +16,9 @@ struct Params {
     u32 rot;
     u32 slab;
     float eps;
+    u32 norm;
     u32 pad0;
     u32 pad1;
-    u32 pad2;
 };
 
 constexpr u32 LANES = 64u;
@@ -51,7 +51,12 @@ __device__ __forceinline__ void write_row(
     for (u32 d = lane; d < p.head; d += LANES) {
         sum = fmaf(k[start + d], k[start + d], sum);
     }
-    const float scale = 1.0f / sqrtf(lane_sum<LANES>(lane, sum) / (float)p.head + p.eps);
+    const float mean = lane_sum<LANES>(lane, sum) / (float)p.head;
+    // Norm 0: none, and no weights are bound; 1: the factor w; 2: 1 + w.
+    const bool normed = p.norm != 0u;
+    const float one = p.norm == 1u ? 0.0f : 1.0f;
+    const float scale = normed ? 1.0f / sqrtf(mean + p.eps) : 1.0f;
+    const auto factor = [&](u32 d) { return one + (normed ? w[d] : 0.0f); };
 
     const u32 key = tables[row + 5u] * 2u * width + h * p.head;
     const u32 value = key + width;
@@ -60,13 +65,13 @@ __device__ __forceinline__ void write_row(
     for (u32 d = lane; d < pairs; d += LANES) {
         const float c = __uint_as_float(tables[angle + d]);
         const float s = __uint_as_float(tables[angle + pairs + d]);
-        const float a = k[start + d] * scale * (1.0f + w[d]);
-        const float b = k[start + pairs + d] * scale * (1.0f + w[pairs + d]);
+        const float a = k[start + d] * scale * factor(d);
+        const float b = k[start + pairs + d] * scale * factor(pairs + d);
         put(slab, key + d, a * c - b * s);
         put(slab, key + pairs + d, b * c + a * s);
     }
     for (u32 d = p.rot + lane; d < p.head; d += LANES) {
-        put(slab, key + d, k[start + d] * scale * (1.0f + w[d]));
+        put(slab, key + d, k[start + d] * scale * factor(d));
     }
     for (u32 d = lane; d < p.head; d += LANES) {
         put(slab, value + d, v[start + d]);

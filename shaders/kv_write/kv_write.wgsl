@@ -1,4 +1,4 @@
-// kv_write: K ← rope(rmsnorm(k)·(1+w), offset inside the segment), V ← v, into a private KV slab.
+// kv_write: K ← rope(rmsnorm(k)·(1+w), offset inside the segment), V ← v, into a private KV slab; norm 1: ·w, 0: no norm.
 //
 // Layout    k, v [rows, heads·head]; w [head]; slab [KV rows, 2, heads·head]: a token's key, then its value. f32.
 // Grid      x = heads, y = rows; one workgroup of 64 per (row, head). Rows of other slabs are left to other launches.
@@ -13,9 +13,9 @@ struct Params {
     rot: u32,
     slab: u32,
     eps: f32,
+    norm: u32,
     pad0: u32,
     pad1: u32,
-    pad2: u32,
 }
 
 @group(0) @binding(0) var<uniform> p: Params;
@@ -27,6 +27,14 @@ struct Params {
 
 const LANES: u32 = 64u;
 #include "shared/lane_sum.wgsl"
+
+// The weight of element d of a head; without a norm none is bound, so none is read.
+fn factor(weight: f32, d: u32) -> f32 {
+    if (weight == 0.0) {
+        return 0.0;
+    }
+    return w[d];
+}
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -45,7 +53,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = lane; d < p.head; d += LANES) {
         sum += k[start + d] * k[start + d];
     }
-    let scale = inverseSqrt(lane_sum(lane, sum) / f32(p.head) + p.eps);
+    let mean = lane_sum(lane, sum) / f32(p.head);
+    // The factor of element d is scale·(one + weight·w[d]).
+    let weight = select(1.0, 0.0, p.norm == 0u);
+    let one = select(1.0, 0.0, p.norm == 1u);
+    let scale = select(inverseSqrt(mean + p.eps), 1.0, p.norm == 0u);
 
     let key = tables[row + 5u] * 2u * width + h * p.head;
     let value = key + width;
@@ -54,13 +66,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var d = lane; d < pairs; d += LANES) {
         let c = bitcast<f32>(tables[angle + d]);
         let s = bitcast<f32>(tables[angle + pairs + d]);
-        let a = k[start + d] * scale * (1.0 + w[d]);
-        let b = k[start + pairs + d] * scale * (1.0 + w[pairs + d]);
+        let a = k[start + d] * scale * (one + factor(weight, d));
+        let b = k[start + pairs + d] * scale * (one + factor(weight, pairs + d));
         slab[key + d] = a * c - b * s;
         slab[key + pairs + d] = b * c + a * s;
     }
     for (var d = p.rot + lane; d < p.head; d += LANES) {
-        slab[key + d] = k[start + d] * scale * (1.0 + w[d]);
+        slab[key + d] = k[start + d] * scale * (one + factor(weight, d));
     }
     for (var d = lane; d < p.head; d += LANES) {
         slab[value + d] = v[start + d];

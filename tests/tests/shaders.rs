@@ -9,6 +9,7 @@ use std::mem::offset_of;
 
 use seam_kernels::activation::ActivationParams;
 use seam_kernels::attention::AttentionParams;
+use seam_kernels::blend::BlendParams;
 use seam_kernels::chain::ChainParams;
 use seam_kernels::conv::ConvParams;
 use seam_kernels::elementwise::ElementParams;
@@ -17,6 +18,7 @@ use seam_kernels::experts::{CombineParams, ProductParams, SortParams};
 use seam_kernels::gate::{GlaGateParams, KdaGateParams, MambaGateParams};
 use seam_kernels::gather::GatherParams;
 use seam_kernels::gemm::GemmParams;
+use seam_kernels::head_norm::HeadNormParams;
 use seam_kernels::kv_write::KvParams;
 use seam_kernels::manifest::{Kernel, MANIFEST};
 use seam_kernels::norm::{L2Params, NormParams};
@@ -69,7 +71,9 @@ fn params(kernel: &Kernel) -> (usize, Vec<Field>) {
         "chain" | "chunk_prepare" | "chunk_chain" => {
             params!(ChainParams: heads, value_heads, value, row, gate_row, strength, launch, rot)
         }
-        "kv_write" => params!(KvParams: heads, head, rot, slab, eps),
+        "blend" => params!(BlendParams: width, count, a, b),
+        "head_norm" => params!(HeadNormParams: row, groups, width, eps),
+        "kv_write" => params!(KvParams: heads, head, rot, slab, eps, norm),
         "attention" => params!(AttentionParams: heads, kv_heads, rot, launch, first, last, scale),
         "gemm" | "gemm_few" => params!(GemmParams: m, n, k, lda, ldc, column, count, shift),
         "gla_gate" => params!(GlaGateParams: width, row, normaliser),

@@ -178,6 +178,7 @@ fn prepare(
         heads: (h.query, h.kv),
         head: h.size,
         rot: h.rot,
+        scale: (1.0 / f64::from(h.size).sqrt()) as f32,
         launches: &launches,
         dtype,
         tiles: pass.shape.tiles,

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use seam_conformance::tolerance::{ACTIVATION, GATE_BETA, GATE_DECAY};
+use seam_conformance::tolerance::{ACTIVATION, BLEND, GATE_BETA, GATE_DECAY};
 use seam_device::Device;
-use seam_ops::{GdnGate, SigmoidGate, SwiGlu};
+use seam_kernels::tables::ROWS;
+use seam_ops::{Blend, GdnGate, SigmoidGate, SwiGlu};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -12,6 +13,9 @@ use crate::lab::{Lab, plain_pass};
 use crate::random::Random;
 use crate::reference::{compare, output, sampled, sigmoid, silu, wide};
 use crate::registry::Scale;
+
+/// Whether silu comes first, and the factors.
+const BLENDS: [(bool, f32, f32); 2] = [(false, 0.22, 1.0), (true, 1.0, -0.5)];
 
 struct Sizes {
     rows: u32,
@@ -62,8 +66,14 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let x = lab.in_place("gate", capacity, intermediate, &gate)?;
     lab.record(&SwiGlu { tables: &tables, up: &lab.input("up", capacity, intermediate, &up)?, x: &x })?;
 
+    let raw = lab.input("raw", capacity, intermediate, &gate)?;
+    for (silu, a, b) in BLENDS {
+        let y = lab.in_place("stream", capacity, intermediate, &up)?;
+        lab.record(&Blend { rows: (&tables, ROWS), x: Some(&raw), y: &y, a, b, silu })?;
+    }
+
     // Of `qg` only the gates are read.
-    let elements = u64::from(rows) * u64::from(4 * heads + 3 * width + 3 * intermediate);
+    let elements = u64::from(rows) * u64::from(4 * heads + 3 * width + 9 * intermediate);
     let cost = Cost { bytes: Some(4 * elements), ..Cost::default() };
     lab.finish(name, cost, move |outputs| {
         let some = sampled(scale, rows);
@@ -85,6 +95,11 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
             let (gate, up) = (of(&gate, intermediate, r), of(&up, intermediate, r));
             gate.into_iter().zip(up).map(|(gate, up)| silu(gate) * up).collect()
         };
+        let blended = |(silu_first, a, b): (bool, f32, f32), r: usize| -> Vec<f64> {
+            let (x, y) = (of(&gate, intermediate, r), of(&up, intermediate, r));
+            let f = |x: f64| if silu_first { silu(x) } else { x };
+            x.into_iter().zip(y).map(|(x, y)| f64::from(a) * f(x) + f64::from(b) * y).collect()
+        };
         let found = output(outputs, 0);
         let half = |from: u32| -> Vec<f32> {
             let rows = found.chunks_exact(2 * heads as usize);
@@ -95,6 +110,8 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
             compare("beta", &half(heads), (heads, 1), &some, GATE_BETA, beta),
             compare("sigmoid gate", output(outputs, 1), (width, 1), &some, ACTIVATION, gated),
             compare("swiglu", output(outputs, 2), (intermediate, 1), &some, ACTIVATION, swiglu),
+            compare("blend", output(outputs, 3), (intermediate, 1), &some, BLEND, |r| blended(BLENDS[0], r)),
+            compare("silu and blend", output(outputs, 4), (intermediate, 1), &some, BLEND, |r| blended(BLENDS[1], r)),
         ])
     })
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use seam_conformance::tolerance::{EXACT, KEYS, KEYS_BF16};
 use seam_device::{DType, Device};
-use seam_ops::{KvWrite, PassBuilder, RunSpec, kv_dtype};
+use seam_ops::{KeyNorm, KvWrite, PassBuilder, RunSpec, kv_dtype};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -56,7 +56,17 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range), dtype })?;
+    lab.record(&KvWrite {
+        tables: &tables,
+        k: &k,
+        v: &v,
+        norm: KeyNorm::Centred(&weight),
+        head: size,
+        rot,
+        eps: EPS,
+        slab: (0, range),
+        dtype,
+    })?;
     let cost = Cost {
         bytes: Some((8 + 2 * dtype.size() as u64) * u64::from(rows) * u64::from(width) + 4 * u64::from(size)),
         ..Cost::default()

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use seam_conformance::tolerance::{GATED_NORM, NORM};
 use seam_device::Device;
 use seam_kernels::tables::ROWS;
-use seam_ops::{GatedRmsNorm, L2Norm, OutputGate, RmsNorm};
+use seam_ops::{GatedRmsNorm, HeadNorm, L2Norm, OutputGate, RmsNorm};
 
 use crate::case::{Case, Cost};
 use crate::error::BenchError;
@@ -80,8 +80,13 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
     })?;
     let x = lab.in_place("q and k", capacity, key, &qk)?;
     lab.record(&L2Norm { tables: &tables, x: &x, heads: keys, key: size, eps: EPS })?;
+    // The last head of a row is no part of it.
+    let (groups, qk_weight) = (2 * keys - 1, random.signed(key - size));
+    let x = lab.in_place("q and k of lightning", capacity, key, &qk)?;
+    let weight = lab.small("q and k norm", 1, key - size, &qk_weight)?;
+    lab.record(&HeadNorm { tables: &tables, x: &x, weight: &weight, groups, eps: EPS })?;
 
-    let elements = u64::from(rows) * u64::from(2 * hidden + 3 * value + 2 * key) + u64::from(hidden + size);
+    let elements = u64::from(rows) * u64::from(2 * hidden + 3 * value + 4 * key) + u64::from(hidden + size);
     let cost = Cost { bytes: Some(4 * elements), ..Cost::default() };
     lab.finish(name, cost, move |outputs| {
         let some = sampled(scale, rows);
@@ -115,10 +120,21 @@ pub(crate) fn prepare(name: &'static str, device: &Arc<dyn Device>, scale: Scale
                 })
                 .collect()
         };
+        let heads = |r: usize| -> Vec<f64> {
+            let x = of(&qk, key, r);
+            let weights = qk_weight.chunks_exact(size).map(Some).chain([None]);
+            let one = |(x, w): (&[f64], Option<&[f32]>)| {
+                let root = rms(x);
+                let weigh = |i: usize| w.map_or(1.0, |w| f64::from(w[i]) / root);
+                x.iter().enumerate().map(|(i, x)| x * weigh(i)).collect::<Vec<f64>>()
+            };
+            x.chunks_exact(size).zip(weights).flat_map(one).collect()
+        };
         Ok(vec![
             compare("rms norm", output(outputs, 0), (hidden, hidden), &some, NORM, normed),
             compare("gated rms norm", output(outputs, 1), (value, head), &some, GATED_NORM, gated),
             compare("l2 norm", output(outputs, 2), (key, head), &some, NORM, unit),
+            compare("norm of heads", output(outputs, 3), (key, head), &some, NORM, heads),
         ])
     })
 }

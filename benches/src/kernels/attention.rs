@@ -93,6 +93,7 @@ fn record(lab: &mut Lab, scale: Scale, [requests, rows, keys]: Shape, seed: u64)
         heads: (heads, kv),
         head: size,
         rot,
+        scale: (1.0 / f64::from(size).sqrt()) as f32,
         launches: &launches,
         dtype,
         tiles: pass.shape.tiles,

@@ -4,9 +4,9 @@ use seam_device::BufferRange;
 use seam_kernels::scan::CLEAN;
 use seam_kernels::tables::ROWS;
 use seam_ops::{
-    Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, KdaGate, KvWrite, L2Norm, Linear,
-    MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec, Scan, Scoring,
-    SigmoidGate, Skip, Source, SwiGlu, Test, kv_dtype,
+    Blend, Choice, ConvSilu, ConvTail, Embed, GatedRmsNorm, GatherRows, GdnGate, GlaGate, HeadNorm, KdaGate, KeyNorm,
+    KvWrite, L2Norm, Linear, MambaGate, OutputGate, Pairing, PassBuilder, PassTables, RmsNorm, Rope, Router, RunSpec,
+    Scan, Scoring, SigmoidGate, Skip, Source, SwiGlu, Test, kv_dtype,
 };
 
 use super::KernelCase;
@@ -65,6 +65,8 @@ const OPERATIONS: &[(&str, &str, Words, Record)] = &[
     ("rms_norm", "norm", |s| format!("of {}", s.hidden), rms_norm),
     ("gated_rms_norm", "norm", |s| format!("{} heads of {}", s.linear.1, s.linear.2), gated_rms_norm),
     ("l2_norm", "norm", |s| format!("{} heads of {}", 2 * s.linear.0, s.linear.2), l2_norm),
+    ("head_norm", "norm", |s| format!("{} heads of {}", 2 * s.lightning.0, s.lightning.1), head_norm),
+    ("blend", "elementwise", |s| format!("of {}", s.hidden), blend),
     ("gdn_gate", "elementwise", |s| format!("{} heads", s.linear.1), gdn_gate),
     ("gla_gate", "log_gate", |s| format!("{} heads of {}", s.linear.1, s.linear.2), gla_gate),
     ("kda_gate", "log_gate", |s| format!("{} heads of {}", s.linear.1, s.linear.2), kda_gate),
@@ -235,6 +237,24 @@ fn l2_norm(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
     Ok(on.cost(2 * width, 3 * width, 0))
 }
 
+fn head_norm(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
+    let (tables, capacity) = on.plain(lab)?;
+    let (groups, width) = (2 * on.s.lightning.0, 2 * on.s.lightning.0 * on.s.lightning.1);
+    let x = lab.noise_in_place("q and k", [capacity, on.rows, width], (on.seed, -1.0, 1.0))?;
+    let weight = lab.noise("q and k norm", [1, 1, width], (on.seed + 1, -1.0, 1.0))?;
+    lab.record(&HeadNorm { tables: &tables, x: &x, weight: &weight, groups, eps: EPS })?;
+    Ok(on.cost(2 * width, 4 * width, width))
+}
+
+fn blend(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
+    let (tables, capacity) = on.plain(lab)?;
+    let width = on.s.hidden;
+    let x = lab.noise("branch", [capacity, on.rows, width], (on.seed, -1.0, 1.0))?;
+    let y = lab.noise_in_place("h", [capacity, on.rows, width], (on.seed + 1, -1.0, 1.0))?;
+    lab.record(&Blend { rows: (&tables, ROWS), x: Some(&x), y: &y, a: 0.22, b: 1.0, silu: false })?;
+    Ok(on.cost(3 * width, 3 * width, 0))
+}
+
 fn gdn_gate(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
     let (tables, capacity) = on.plain(lab)?;
     let heads = on.s.linear.1;
@@ -391,7 +411,17 @@ fn kv_write(lab: &mut Lab, on: &On) -> Result<Cost, BenchError> {
     let slab = lab.slab("KV", &vec![0.0; words as usize])?;
     lab.written(&slab, 0, words)?;
     let range = slab.range(0, u64::from(words) * 4)?;
-    lab.record(&KvWrite { tables: &tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range), dtype })?;
+    lab.record(&KvWrite {
+        tables: &tables,
+        k: &k,
+        v: &v,
+        norm: KeyNorm::Centred(&weight),
+        head: size,
+        rot,
+        eps: EPS,
+        slab: (0, range),
+        dtype,
+    })?;
     Ok(on.cost(2 * width + words / on.rows + rot, 5 * width + 3 * heads * rot, size))
 }
 

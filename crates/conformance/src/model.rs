@@ -191,14 +191,14 @@ fn check_state(
     let unknown = || CheckError::Unknown(name.to_owned());
     let (layer, kind) = tensor.split_once('.').ok_or_else(unknown)?;
     let layer: usize = layer.parse().map_err(|_| unknown())?;
-    let before = |full: bool| runner.spec().full.iter().take(layer).filter(|&&f| f == full).count();
+    let linear_index = || runner.spec().linear_index(layer).ok_or_else(unknown);
     let reference = golden.floats(name)?;
     let tolerance: Tolerance = STATE;
     let found = match kind {
-        "recurrent_state" => runner.read_state(sequence, before(false))?.0,
+        "recurrent_state" => runner.read_state(sequence, linear_index()?)?.0,
         "conv_state" => {
             // The golden keeps 4 columns `[channels, 4]`, of which the last k−1 matter; the slot is `[k−1, channels]`.
-            let tail = runner.read_state(sequence, before(false))?.1;
+            let tail = runner.read_state(sequence, linear_index()?)?.1;
             let channels = runner.spec().linear.map_or(0, |l| l.channels as usize);
             let kept = tail.len() / channels.max(1);
             let columns = reference.len() / channels.max(1);
@@ -211,7 +211,7 @@ fn check_state(
             return Ok(Check::compare(name, &found, &wanted, tolerance));
         }
         "keys" | "values" => {
-            let (keys, values) = runner.read_kv(sequence, before(true))?;
+            let (keys, values) = runner.read_kv(sequence, runner.spec().kv_index(layer).ok_or_else(unknown)?)?;
             let rows = if kind == "keys" { keys } else { values };
             let kv = runner.spec().kv.ok_or_else(unknown)?;
             let head = kv.head as usize;

@@ -150,6 +150,10 @@ pub const LOGITS_BF16: Tolerance = Tolerance::new(0.0, 4e-2);
 /// x is the error of the result; a division and two products more.
 pub const ACTIVATION: Tolerance = Tolerance::new(0.0, 3e-6);
 
+/// `a·f(x) + b·y` with factors of order 1, value by value: f(x) is off as [`ACTIVATION`], y by nothing; two products and a
+/// sum of terms of up to 8 that may cancel, 2^-24 of each.
+pub const BLEND: Tolerance = Tolerance::new(3e-6, 3e-6);
+
 /// A key as it is written, each head relative to its length: a norm, then a rotation (see [`NORM`] and [`ROPE`]).
 pub const KEYS: Tolerance = Tolerance::new(0.0, 1.2e-6);
 

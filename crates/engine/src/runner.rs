@@ -137,7 +137,7 @@ impl Runner {
         let memory = Memory::new(&device, spec, options.slab_bytes)?;
         let rows = options.max_rows.unwrap_or(device.caps().rows_hint).max(1);
         let (max_rows, max_logits) = Workspace::fit(spec, device.caps().max_binding, rows, options.max_logits.max(1));
-        let work = Workspace::new(&*device, &config, spec, max_rows, max_logits)?;
+        let work = Workspace::new(&*device, spec, max_rows, max_logits)?;
         let tables = device.alloc("tables", 1 << 16, BufferUse::Storage)?;
         Ok(Self {
             device,
@@ -193,7 +193,7 @@ impl Runner {
 
     fn builder(&self) -> PassBuilder {
         let spec = self.spec();
-        let (rot, theta) = spec.kv.map_or((0, 1.0), |kv| (kv.rot, kv.theta));
+        let (rot, theta) = spec.rotary.map_or((0, 1.0), |r| (r.dims, r.theta));
         let budget = self.device.caps().rows_hint.saturating_mul(CHAIN_ROWS);
         let pass = PassBuilder::new(spec.linear.map_or(0, |l| l.kernel), rot, theta).with_budget(budget);
         match spec.kv {
@@ -410,7 +410,7 @@ impl Runner {
         let device = Arc::clone(&self.device);
         let tables = self.tables.range(0, u64::from(shape.words) * 4)?;
         let gates = self.spec().linear.map_or(0, |l| l.recurrence.log_gates());
-        let mut probe = ScanProbe::new(&*device, &tables, self.spec().full.len(), gates)?;
+        let mut probe = ScanProbe::new(&*device, &tables, self.spec().layers.len(), gates)?;
         let list = self.record(shape, choose, &mut probe)?;
         Ok((list, Some(probe.finish())))
     }

@@ -13,11 +13,11 @@ use crate::runner::Tap;
 pub struct LayerDrift {
     /// The layer, counted from 0.
     pub layer: usize,
-    /// Whether it is a full-attention layer.
+    /// Whether it has full attention.
     pub full_attention: bool,
     /// `‖h_mode − h_full‖ / ‖h_full‖` of the residual stream after the layer, over the query's rows.
     pub hidden: f64,
-    /// The same of the recurrent state after the prompt; `None` for an attention layer.
+    /// The same of the recurrent state after the prompt; `None` for a layer without one.
     pub state: Option<f64>,
 }
 
@@ -50,20 +50,14 @@ impl Engine {
         let full_request = Request { mode: Mode::Full, ..request.clone() };
         let full = self.traced(&full_request)?;
         let answer = self.answer(&full_request, &mut |_| {})?;
-        let kinds = self.runner.spec().full.clone();
-        let mut linear = 0;
-        let layers = kinds
-            .iter()
-            .enumerate()
-            .map(|(layer, &full_attention)| {
+        let spec = self.runner.spec();
+        let layers = (0..spec.layers.len())
+            .map(|layer| {
                 let name = format!("layer{layer}");
                 let rows = |t: &Traced| t.taps.iter().find(|tap| tap.name == name).map(|tap| tap.values.clone());
                 let hidden = relative(&rows(&mode).unwrap_or_default(), &rows(&full).unwrap_or_default());
-                let state = (!full_attention).then(|| {
-                    linear += 1;
-                    relative(&mode.states[linear - 1], &full.states[linear - 1])
-                });
-                LayerDrift { layer, full_attention, hidden, state }
+                let state = spec.linear_index(layer).map(|i| relative(&mode.states[i], &full.states[i]));
+                LayerDrift { layer, full_attention: spec.layers[layer].kv, hidden, state }
             })
             .collect();
         let longest = tokens.len().max(answer.tokens.len());

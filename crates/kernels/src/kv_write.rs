@@ -21,11 +21,20 @@ pub struct KvParams {
     pub slab: u32,
     /// Epsilon of the key norm.
     pub eps: f32,
+    /// What keys are multiplied by: [`NORM_NONE`], [`NORM_PLAIN`] or [`NORM_CENTRED`].
+    pub norm: u32,
     /// Zeros.
-    pub pad: [u32; 3],
+    pub pad: [u32; 2],
 }
 
-/// `K ← rope(rmsnorm(k)·(1+w), offset inside the segment)`, `V ← v`.
+/// Keys are stored as they are.
+pub const NORM_NONE: u32 = 0;
+/// Keys are normalised per head, with the weight w.
+pub const NORM_PLAIN: u32 = 1;
+/// Keys are normalised per head, with the weight 1 + w.
+pub const NORM_CENTRED: u32 = 2;
+
+/// `K ← rope(rmsnorm(k)·(1+w), offset inside the segment)`, `V ← v`; the norm may have the factor w, or be left out.
 ///
 /// `k`, `v` are `[rows, heads·head]`, `w` is `[head]`. A KV slab is `[KV rows, 2, heads·head]`: a token's key, then its
 /// value. Keys are rotated by the row's *key angle*, its offset inside its segment. Grid: x = heads, y = rows.
@@ -82,9 +91,14 @@ fn twin(args: &mut Args<'_>) {
         let (key, value) = slab[row[5] as usize * 2 * width..][..2 * width].split_at_mut(width);
         value.copy_from_slice(&v[r * width..][..width]);
         for (key, k) in key.chunks_mut(head).zip(k[r * width..].chunks(head)) {
-            let scale = 1.0 / (dot(k, k) / head as f32 + p.eps).sqrt();
-            for ((key, k), w) in key.iter_mut().zip(k).zip(w) {
-                *key = k * scale * (1.0 + w);
+            if p.norm == NORM_NONE {
+                key.copy_from_slice(k);
+            } else {
+                let one = if p.norm == NORM_CENTRED { 1.0 } else { 0.0 };
+                let scale = 1.0 / (dot(k, k) / head as f32 + p.eps).sqrt();
+                for ((key, k), w) in key.iter_mut().zip(k).zip(w) {
+                    *key = k * scale * (one + w);
+                }
             }
             rotate(key, cos, sin);
         }

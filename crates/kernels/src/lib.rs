@@ -11,6 +11,7 @@
 pub mod activation;
 pub mod attention;
 pub mod attention_mma;
+pub mod blend;
 pub mod chain;
 pub mod chunk;
 pub mod conv;
@@ -21,6 +22,7 @@ pub mod experts;
 pub mod gate;
 pub mod gather;
 pub mod gemm;
+pub mod head_norm;
 pub mod kv_write;
 pub mod manifest;
 pub mod mlstm;

@@ -4,8 +4,8 @@ use seam_device::{Access, DeviceError, Dispatch, KernelId};
 
 use crate::twin::Args;
 use crate::{
-    activation, attention, attention_mma, chain, chunk, conv, elementwise, embed, experts, gate, gather, gemm,
-    kv_write, mlstm, norm, rope, router, sample, scan, skip, tile,
+    activation, attention, attention_mma, blend, chain, chunk, conv, elementwise, embed, experts, gate, gather, gemm,
+    head_norm, kv_write, mlstm, norm, rope, router, sample, scan, skip, tile,
 };
 
 /// One binding of a kernel.
@@ -123,6 +123,8 @@ pub static MANIFEST: &[&Kernel] = &[
     &experts::EXPERT_TILES,
     &experts::EXPERT_COMBINE,
     &activation::ACTIVATION,
+    &blend::BLEND,
+    &head_norm::HEAD_NORM,
 ];
 
 /// The kernel with this id.

@@ -24,12 +24,12 @@ pub mod weights;
 mod workspace;
 
 pub use error::ModelError;
-pub use loader::Loader;
+pub use loader::{Loader, Rows};
 pub use memory::Memory;
 pub use probe::{Capture, NoProbe, Probe};
-pub use spec::{KvSpec, LinearSpec, StackSpec};
+pub use spec::{KvSpec, LayerState, LinearSpec, Rotary, StackSpec, WorkPlan};
 pub use stacks::{Stack, load};
-pub use workspace::{AttentionWork, LinearWork, Workspace};
+pub use workspace::{AttentionWork, LinearWork, MlpWork, Workspace};
 
 #[cfg(test)]
 mod testing;

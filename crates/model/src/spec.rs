@@ -16,10 +16,8 @@ pub struct KvSpec {
     pub group: u32,
     /// Head size.
     pub head: u32,
-    /// Rotated dimensions (NeoX halves).
+    /// Rotated dimensions (NeoX halves), those of the stack's [`Rotary`], or 0.
     pub rot: u32,
-    /// Base of the rotary frequencies.
-    pub theta: f64,
     /// What keys and values are stored as: f32 or bf16.
     pub dtype: DType,
 }
@@ -45,7 +43,7 @@ pub struct LinearSpec {
     pub layers: usize,
     /// Their recurrence.
     pub recurrence: Recurrence,
-    /// Taps of the convolution.
+    /// Taps of the convolution; 1 where there is none.
     pub kernel: u32,
     /// Channels of the convolution.
     pub channels: u32,
@@ -89,6 +87,79 @@ impl LinearSpec {
     }
 }
 
+/// What of a layer outlives a pass.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LayerState {
+    /// A recurrent state (and a conv tail).
+    pub linear: bool,
+    /// Keys and values.
+    pub kv: bool,
+}
+
+impl LayerState {
+    /// Of a layer whose mixer is a recurrence.
+    pub const LINEAR: Self = Self { linear: true, kv: false };
+    /// Of a layer whose mixer is attention.
+    pub const FULL: Self = Self { linear: false, kv: true };
+    /// Of a layer with both, side by side.
+    pub const BOTH: Self = Self { linear: true, kv: true };
+    /// Of a layer that sees one token at a time.
+    pub const NONE: Self = Self { linear: false, kv: false };
+}
+
+/// The rotary embedding of a stack: the same angles turn attention keys and the keys of linear layers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Rotary {
+    /// Rotated dimensions of a head, even.
+    pub dims: u32,
+    /// Base of the frequencies `theta^(−2i/dims)`.
+    pub theta: f64,
+}
+
+/// Widths of the activations that layers share, in elements of a row; 0 for what no layer has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WorkPlan {
+    /// Inner width of the widest dense MLP.
+    pub mlp: u32,
+    /// A mixer's result that is scaled or normalised before it joins the residual stream: 0, or the hidden size.
+    pub branch: u32,
+    /// Query heads of an attention layer.
+    pub heads: u32,
+    /// Raw queries, with their gates where there are any.
+    pub queries: u32,
+    /// Whether rows of linear layers are projected beside those that the chain reads, as a convolution does anyway.
+    pub raw: bool,
+    /// Output gates of a linear layer.
+    pub z: u32,
+    /// First raw gates of a linear layer (a, dt, gk or f).
+    pub a: u32,
+    /// Second raw gates of a linear layer (b).
+    pub b: u32,
+    /// Inner width of gates that are products of two narrow matrices.
+    pub low: u32,
+}
+
+impl WorkPlan {
+    /// The widest of each.
+    #[must_use]
+    pub fn join(self, other: Self) -> Self {
+        let [mlp, branch, heads, queries] = [
+            self.mlp.max(other.mlp),
+            self.branch.max(other.branch),
+            self.heads.max(other.heads),
+            self.queries.max(other.queries),
+        ];
+        let [z, a, b, low] = [self.z.max(other.z), self.a.max(other.a), self.b.max(other.b), self.low.max(other.low)];
+        Self { mlp, branch, heads, queries, raw: self.raw || other.raw, z, a, b, low }
+    }
+
+    /// The widest of all.
+    #[must_use]
+    pub fn widest(&self) -> u32 {
+        [self.mlp, self.branch, self.queries, self.z, self.a, self.b, self.low].into_iter().max().unwrap_or_default()
+    }
+}
+
 /// Sizes of a stack.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StackSpec {
@@ -98,14 +169,44 @@ pub struct StackSpec {
     pub hidden: u32,
     /// Longest prompt with its answer, in tokens.
     pub max_position: u32,
-    /// Layers in order: true for full attention, false for linear.
-    pub full: Vec<bool>,
+    /// Layers in order.
+    pub layers: Vec<LayerState>,
+    /// The rotary embedding, if anything is rotated.
+    pub rotary: Option<Rotary>,
     /// Full-attention layers, if there are any.
     pub kv: Option<KvSpec>,
     /// Linear layers, if there are any.
     pub linear: Option<LinearSpec>,
     /// Mixture-of-experts layers, if there are any.
     pub experts: Option<ExpertPlan>,
+    /// Widths of the activations.
+    pub work: WorkPlan,
+}
+
+impl StackSpec {
+    /// Which linear layer (counted among themselves) layer `layer` is, if it is one.
+    #[must_use]
+    pub fn linear_index(&self, layer: usize) -> Option<usize> {
+        let here = self.layers.get(layer)?.linear;
+        here.then(|| self.layers[..layer].iter().filter(|l| l.linear).count())
+    }
+
+    /// Which attention layer (counted among themselves) layer `layer` is, if it is one.
+    #[must_use]
+    pub fn kv_index(&self, layer: usize) -> Option<usize> {
+        let here = self.layers.get(layer)?.kv;
+        here.then(|| self.layers[..layer].iter().filter(|l| l.kv).count())
+    }
+
     /// Widest activation in elements: what bounds the rows of a pass on a device with a small binding limit.
-    pub widest: u32,
+    #[must_use]
+    pub fn widest(&self) -> u32 {
+        let linear = self.linear.map_or(0, |l| {
+            let r = l.recurrence;
+            l.channels.max(r.row()).max(r.gate_row()).max(r.out())
+        });
+        let kv = self.kv.map_or(0, |kv| kv.width());
+        let experts = self.experts.map_or(0, |e| e.widest());
+        [self.hidden, self.work.widest(), linear, kv, experts].into_iter().max().unwrap_or_default()
+    }
 }

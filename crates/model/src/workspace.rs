@@ -3,23 +3,24 @@
 use seam_device::{Buffer, BufferRange, BufferUse, Device};
 use seam_ops::{Choice, OpError, PART_ROWS, Recurrence, Tensor, most_chunks, splits_keys, takes_tiles, tile_words};
 
-use crate::config::ModelConfig;
 use crate::layers::ExpertWork;
 use crate::spec::StackSpec;
 
 /// Activations of the linear layers.
 pub struct LinearWork {
-    /// Raw q, k and v `[rows, C]`.
+    /// Raw q, k and v `[rows, C]`; the memory of `conv` where rows need no second place.
     pub qkv: Tensor,
-    /// After convolution and norm `[rows, C]`.
+    /// What the chain reads `[rows, C]`: after convolution and norm.
     pub conv: Tensor,
-    /// Output gate `[rows, HV·V]`.
+    /// Output gate `[rows, HV·V]`; one element a row where the stack has none, as for the next three.
     pub z: Tensor,
-    /// `[rows, HV]`.
+    /// First raw gates.
     pub a: Tensor,
-    /// `[rows, HV]`.
+    /// Second raw gates.
     pub b: Tensor,
-    /// g, then beta `[rows, 2·HV]`.
+    /// Between the two narrow matrices of a gate.
+    pub low: Tensor,
+    /// g, then beta, as the recurrence reads them.
     pub gates: Tensor,
     /// Output of the recurrence `[rows, HV·V]`.
     pub o: Tensor,
@@ -29,9 +30,17 @@ pub struct LinearWork {
     pub tiles: Option<BufferRange>,
 }
 
+/// Activations of the dense MLPs.
+pub struct MlpWork {
+    /// `[rows, intermediate]`.
+    pub gate: Tensor,
+    /// `[rows, intermediate]`.
+    pub up: Tensor,
+}
+
 /// Activations of the attention layers.
 pub struct AttentionWork {
-    /// Query and gate per head `[rows, heads·2·head]`.
+    /// Raw queries `[rows, heads·head]`, or query and gate per head `[rows, heads·2·head]`.
     pub qg: Tensor,
     /// Normalised queries `[rows, heads·head]`.
     pub q: Tensor,
@@ -53,10 +62,10 @@ pub struct Workspace {
     pub h: Tensor,
     /// Normalised input of a mixer or MLP `[rows, hidden]`.
     pub x: Tensor,
-    /// `[rows, intermediate]`.
-    pub gate: Tensor,
-    /// `[rows, intermediate]`.
-    pub up: Tensor,
+    /// A mixer's result before it joins the residual stream `[rows, hidden]`, where it is scaled or normalised first.
+    pub branch: Option<Tensor>,
+    /// Dense MLPs.
+    pub mlp: Option<MlpWork>,
     /// Linear layers.
     pub linear: Option<LinearWork>,
     /// Attention layers.
@@ -93,48 +102,44 @@ impl Workspace {
     #[must_use]
     pub fn fit(spec: &StackSpec, limit: u64, rows: u32, logits: u32) -> (u32, u32) {
         let most = |width: u32| u32::try_from(limit / (u64::from(width) * 4)).unwrap_or(u32::MAX);
-        (rows.min(most(spec.widest)), logits.min(most(spec.vocab.max(spec.hidden))))
+        (rows.min(most(spec.widest())), logits.min(most(spec.vocab.max(spec.hidden))))
     }
 
     /// Allocates it.
     ///
     /// # Errors
     /// [`OpError`] if a single row passes the binding limit, or what the device says.
-    pub fn new(
-        device: &dyn Device,
-        config: &ModelConfig,
-        spec: &StackSpec,
-        rows: u32,
-        logits: u32,
-    ) -> Result<Self, OpError> {
+    pub fn new(device: &dyn Device, spec: &StackSpec, rows: u32, logits: u32) -> Result<Self, OpError> {
         let rows_of = |label: &str, cols: u32| Tensor::new(device, label, rows, cols);
-        let crate::config::Family::Qwen35(family) = &config.family;
-        let intermediate = family.mlp.dense().unwrap_or(1) as u32;
+        let plan = &spec.work;
         let linear = spec.linear.map(|l| -> Result<LinearWork, OpError> {
-            let (hv, value) = (l.recurrence.value_heads, l.recurrence.out());
+            let (r, value) = (&l.recurrence, l.recurrence.out());
+            let conv = rows_of("rows of a chain", r.row())?;
+            let qkv = if l.kernel > 1 || plan.raw { rows_of("qkv", r.row())? } else { conv.clone() };
             Ok(LinearWork {
-                qkv: rows_of("qkv", l.channels)?,
-                conv: rows_of("conv", l.channels)?,
-                z: rows_of("z", value)?,
-                a: rows_of("a", hv)?,
-                b: rows_of("b", hv)?,
-                gates: rows_of("gates", 2 * hv)?,
+                qkv,
+                conv,
+                z: rows_of("z", plan.z.max(1))?,
+                a: rows_of("a", plan.a.max(1))?,
+                b: rows_of("b", plan.b.max(1))?,
+                low: rows_of("narrow gates", plan.low.max(1))?,
+                gates: rows_of("gates", r.gate_row())?,
                 o: rows_of("o", value)?,
                 y: rows_of("y", value)?,
                 tiles: tiles(device, &l.recurrence, rows)?,
             })
         });
-        let heads = family.heads as u32;
+        let heads = plan.heads;
         let limit = device.caps().max_binding;
         let attention = spec.kv.map(|kv| -> Result<AttentionWork, OpError> {
             let width = heads * kv.head;
             Ok(AttentionWork {
-                qg: rows_of("q and gate", 2 * width)?,
+                qg: rows_of("raw q", plan.queries.max(1))?,
                 q: rows_of("q", width)?,
                 k: rows_of("k", kv.width())?,
                 v: rows_of("v", kv.width())?,
                 stats: rows_of("softmax statistics", 2 * heads)?,
-                out: rows_of("attention", width)?,
+                out: rows_of("attention", width.max(kv.width()))?,
                 // A device that binds too little for them walks all keys of a row in one block.
                 parts: (splits_keys(device.caps(), kv.dtype) && u64::from(PART_ROWS) * u64::from(width) * 4 <= limit)
                     .then(|| -> Result<_, OpError> {
@@ -148,8 +153,12 @@ impl Workspace {
         Ok(Self {
             h: rows_of("hidden", spec.hidden)?,
             x: rows_of("normalised", spec.hidden)?,
-            gate: rows_of("gate", intermediate)?,
-            up: rows_of("up", intermediate)?,
+            branch: (plan.branch > 0).then(|| rows_of("branch", plan.branch)).transpose()?,
+            mlp: (plan.mlp > 0)
+                .then(|| -> Result<_, OpError> {
+                    Ok(MlpWork { gate: rows_of("gate", plan.mlp)?, up: rows_of("up", plan.mlp)? })
+                })
+                .transpose()?,
             linear: linear.transpose()?,
             attention: attention.transpose()?,
             experts: spec.experts.map(|plan| ExpertWork::new(device, &plan, rows)).transpose()?,

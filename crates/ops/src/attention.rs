@@ -55,8 +55,10 @@ pub struct SpanAttention<'a> {
     pub heads: (u32, u32),
     /// Head size.
     pub head: u32,
-    /// Rotated dimensions.
+    /// Rotated dimensions; 0 for none.
     pub rot: u32,
+    /// What q·k is multiplied by.
+    pub scale: f32,
     /// The slabs of each launch, in the order of the pass's attention launches.
     pub launches: &'a [[BufferRange; 4]],
     /// What the slabs store: f32, or bf16 for tensor cores.
@@ -83,7 +85,7 @@ impl SpanAttention<'_> {
             launch: i as u32,
             first: u32::from(i == 0),
             last: u32::from(i + 1 == self.launches.len()),
-            scale: self.scale(),
+            scale: self.scale,
             parts,
             rows: self.q.rows(),
             pad: [0; 3],
@@ -133,10 +135,6 @@ impl SpanAttention<'_> {
         launch("attention", caps, ATTENTION_JOIN.id, vec![self.head], params, bindings, grid)
     }
 
-    fn scale(&self) -> f32 {
-        (1.0 / f64::from(self.head).sqrt()) as f32
-    }
-
     /// A launch that reads KV slabs.
     #[expect(clippy::too_many_arguments, reason = "what differs between two kernels with the same bindings")]
     fn reading<P: Pod>(
@@ -166,6 +164,7 @@ impl Operation for SpanAttention<'_> {
             && self.stats.cols() == 2 * heads
             && self.rot <= self.head
             && self.rot.is_multiple_of(2)
+            && self.scale.is_finite()
             && !self.launches.is_empty();
         ensure("attention", fits, || {
             format!(
@@ -209,7 +208,7 @@ impl Operation for SpanAttention<'_> {
                 launch: i as u32,
                 first: u32::from(i == 0),
                 last: u32::from(i == last),
-                scale: self.scale(),
+                scale: self.scale,
                 pad: 0,
             };
             let grid = [heads, self.q.rows(), 1];

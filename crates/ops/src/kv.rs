@@ -2,7 +2,7 @@
 
 use seam_device::{BufferRange, Caps, Command, DType, Precision};
 use seam_kernels::attention_mma::HEAD_SIZES;
-use seam_kernels::kv_write::{KV_WRITE, KV_WRITE_BF16, KvParams};
+use seam_kernels::kv_write::{KV_WRITE, KV_WRITE_BF16, KvParams, NORM_CENTRED, NORM_NONE, NORM_PLAIN};
 
 use crate::error::{OpError, ensure};
 use crate::operation::{Operation, launch};
@@ -15,6 +15,26 @@ pub fn kv_dtype(caps: &Caps, head: u32) -> DType {
     if caps.precision == Precision::Bf16 && HEAD_SIZES.contains(&head) { DType::BF16 } else { DType::F32 }
 }
 
+/// The norm of keys, per head.
+#[derive(Clone, Copy, Debug)]
+pub enum KeyNorm<'a> {
+    /// None.
+    None,
+    /// With the weights `[1, head]`.
+    Plain(&'a Tensor),
+    /// With the weights `1 + w`, w `[1, head]`.
+    Centred(&'a Tensor),
+}
+
+impl<'a> KeyNorm<'a> {
+    fn weight(self) -> Option<&'a Tensor> {
+        match self {
+            Self::None => None,
+            Self::Plain(weight) | Self::Centred(weight) => Some(weight),
+        }
+    }
+}
+
 /// Normalises and rotates the keys of fresh rows and writes them, with the values, into one private KV slab.
 #[derive(Debug)]
 pub struct KvWrite<'a> {
@@ -24,9 +44,11 @@ pub struct KvWrite<'a> {
     pub k: &'a Tensor,
     /// `[rows, kv_heads·head]`.
     pub v: &'a Tensor,
-    /// Key norm `[1, head]`, zero-centred.
-    pub weight: &'a Tensor,
-    /// Rotated dimensions.
+    /// Norm of the keys.
+    pub norm: KeyNorm<'a>,
+    /// Head size.
+    pub head: u32,
+    /// Rotated dimensions; 0 for none.
     pub rot: u32,
     /// Epsilon of the norm.
     pub eps: f32,
@@ -38,8 +60,10 @@ pub struct KvWrite<'a> {
 
 impl Operation for KvWrite<'_> {
     fn check(&self) -> Result<(), OpError> {
-        let (width, head) = (self.k.cols(), self.weight.cols());
-        let fits = width.is_multiple_of(head)
+        let (width, head) = (self.k.cols(), self.head);
+        let fits = head > 0
+            && width.is_multiple_of(head)
+            && self.norm.weight().is_none_or(|weight| weight.cols() == head)
             && self.v.cols() == width
             && self.rot <= head
             && self.rot.is_multiple_of(2)
@@ -57,11 +81,17 @@ impl Operation for KvWrite<'_> {
     }
 
     fn plan(&self, caps: &Caps) -> Result<Vec<Command>, OpError> {
-        let head = self.weight.cols();
+        let head = self.head;
         let heads = self.k.cols() / head;
-        let params = KvParams { heads, head, rot: self.rot, slab: self.slab.0, eps: self.eps, pad: [0; 3] };
-        let bindings =
-            vec![self.tables.clone(), self.k.range(), self.v.range(), self.weight.range(), self.slab.1.clone()];
+        let norm = match self.norm {
+            KeyNorm::None => NORM_NONE,
+            KeyNorm::Plain(_) => NORM_PLAIN,
+            KeyNorm::Centred(_) => NORM_CENTRED,
+        };
+        let params = KvParams { heads, head, rot: self.rot, slab: self.slab.0, eps: self.eps, norm, pad: [0; 2] };
+        // Without weights something must be bound that is only read.
+        let weight = self.norm.weight().unwrap_or(self.k);
+        let bindings = vec![self.tables.clone(), self.k.range(), self.v.range(), weight.range(), self.slab.1.clone()];
         let grid = [heads, self.k.rows(), 1];
         let kernel = if self.dtype == DType::BF16 { &KV_WRITE_BF16 } else { &KV_WRITE };
         Ok(vec![launch("kv_write", caps, kernel.id, Vec::new(), &params, bindings, grid)?])

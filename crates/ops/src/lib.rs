@@ -9,6 +9,7 @@
 
 mod activation;
 mod attention;
+mod blend;
 mod chain;
 mod checked;
 mod chunk;
@@ -18,6 +19,7 @@ mod error;
 mod experts;
 mod gate;
 mod gather;
+mod head_norm;
 mod kv;
 mod linear;
 mod log_gate;
@@ -42,6 +44,7 @@ pub mod header {
 
 pub use activation::{Activation, ActivationKind};
 pub use attention::{PART_ROWS, Parts, SpanAttention, splits_keys};
+pub use blend::Blend;
 pub use chain::Chain;
 pub use checked::{Checked, Finding, Scan, Test};
 pub use chunk::{ChunkChain, ChunkPrepare, chunk_words};
@@ -53,7 +56,8 @@ pub use experts::{
 };
 pub use gate::{GdnGate, SigmoidGate, SwiGlu};
 pub use gather::GatherRows;
-pub use kv::{KvWrite, kv_dtype};
+pub use head_norm::HeadNorm;
+pub use kv::{KeyNorm, KvWrite, kv_dtype};
 pub use linear::Linear;
 pub use log_gate::{GlaGate, KdaGate, MambaGate};
 pub use mlstm::{Mlstm, MlstmChain};

@@ -260,13 +260,13 @@ impl EntryHeader {
                     return Err(EntryError::KvDtype { layer, kind, found: section.dtype, expected: self.kv });
                 }
             }
-            SectionKind::Transition => {
-                if self.policy.form == StorageForm::EndState {
-                    return Err(EntryError::Transition(layer));
-                }
-                if section.shape.get(1) != section.shape.get(2) {
-                    return Err(shape_error("[HV, K, K]".to_owned()));
-                }
+            SectionKind::Transition | SectionKind::LogDecay | SectionKind::LogDecays
+                if self.policy.form == StorageForm::EndState =>
+            {
+                return Err(EntryError::Transition(layer));
+            }
+            SectionKind::Transition if section.shape.get(1) != section.shape.get(2) => {
+                return Err(shape_error("[HV, K, K]".to_owned()));
             }
             _ => {}
         }

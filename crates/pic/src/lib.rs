@@ -66,5 +66,5 @@ pub use plan::Part;
 pub use policy::{Context, Mode, ParseModeError, Policy, Role, StorageForm};
 pub use resident::{Resident, ResidentError};
 pub use section::{SECTION_ALIGN, Section, SectionKind, UnknownSection};
-pub use sequence::{Emitted, Item, Sequence};
+pub use sequence::{Carry, Emitted, Item, Sequence};
 pub use wire::Damage;

@@ -2,11 +2,9 @@
 
 use std::sync::Arc;
 
-use seam_ops::Form;
-
 use crate::policy::{Mode, Policy, Role, StorageForm};
 use crate::resident::Resident;
-use crate::sequence::Item;
+use crate::sequence::{Carry, Item};
 
 /// A cached segment of a request, as the plan sees it.
 #[derive(Clone, Debug)]
@@ -44,16 +42,16 @@ pub fn cold(tokens: &[u32], policy: &Policy) -> Vec<Item> {
 /// part as a reuse; a part without one is computed as rows.
 #[must_use]
 pub fn request(parts: &[Part<'_>], query: &[u32], mode: Mode, logits_from: usize) -> Vec<Item> {
-    let form = match mode {
+    let carry = match mode {
         Mode::Full => {
             let mut tokens: Vec<u32> = parts.iter().flat_map(|p| p.tokens).copied().collect();
             let logits_from = tokens.len() + logits_from;
             tokens.extend(query);
             return vec![Item::Rows { tokens, origin: 0, logits_from }];
         }
-        Mode::Transition => Form::Dense,
-        Mode::Addition => Form::Identity,
-        Mode::LastState => Form::Zero,
+        Mode::Transition => Carry::Operator,
+        Mode::Addition => Carry::All,
+        Mode::LastState => Carry::Nothing,
     };
     let mut items = Vec::new();
     let mut origin = 0u32;
@@ -66,8 +64,8 @@ pub fn request(parts: &[Part<'_>], query: &[u32], mode: Mode, logits_from: usize
                     items.push(rows(seam));
                 }
                 // Nothing precedes the head, so its end state replaces the zero state in every mode.
-                let form = if Role::of(i) == Role::Head { Form::Zero } else { form };
-                items.push(Item::Reuse { entry: Arc::clone(entry), origin, form });
+                let carry = if Role::of(i) == Role::Head { Carry::Nothing } else { carry };
+                items.push(Item::Reuse { entry: Arc::clone(entry), origin, carry });
             }
             None if part.tokens.is_empty() => {}
             None => items.push(rows(part.tokens)),
@@ -99,7 +97,7 @@ mod tests {
     fn show(items: &[Item]) -> String {
         let one = |item: &Item| match item {
             Item::Rows { tokens, origin, .. } => format!("{}@{origin}", tokens.len()),
-            Item::Reuse { entry, origin, form } => format!("[{}@{origin} {form:?}]", entry.stored()),
+            Item::Reuse { entry, origin, carry } => format!("[{}@{origin} {carry:?}]", entry.stored()),
             Item::Begin => "begin".to_owned(),
         };
         items.iter().map(one).collect::<Vec<_>>().join(" ")
@@ -115,9 +113,9 @@ mod tests {
             Part { tokens: &long, entry: entry(20, 8) },
         ];
         let plan = |mode| show(&request(&parts, &[9; 3], mode, 2));
-        assert_eq!(plan(Mode::Transition), "[5@0 Zero] 8@5 [12@5 Dense] 4@25 8@29 [12@29 Dense] 3@49");
-        assert_eq!(plan(Mode::Addition).matches("Identity").count(), 2);
-        assert_eq!(plan(Mode::LastState).matches("Zero").count(), 3);
+        assert_eq!(plan(Mode::Transition), "[5@0 Nothing] 8@5 [12@5 Operator] 4@25 8@29 [12@29 Operator] 3@49");
+        assert_eq!(plan(Mode::Addition).matches("All").count(), 2);
+        assert_eq!(plan(Mode::LastState).matches("Nothing").count(), 3);
         assert_eq!(plan(Mode::Full), "52@0");
         let Some(Item::Rows { logits_from, .. }) = request(&parts, &[9; 3], Mode::Full, 2).pop() else {
             panic!("full is rows")

@@ -1,8 +1,8 @@
 //! An entry on a device: where its KV rows, operator and conv tail lie, and how it gets there and back.
 
 use seam_device::{DType, Device, Place, Recorder};
-use seam_model::{KvSpec, LinearSpec, Memory, StackSpec};
-use seam_ops::{OpError, PoolFull};
+use seam_model::{KvSpec, LayerState, LinearSpec, Memory, StackSpec};
+use seam_ops::{Form, OpError, PoolFull};
 
 use crate::device_tier::NoRoom;
 use crate::entry::{EntryBlob, EntryError, EntryHeader, LayerHeader};
@@ -20,7 +20,7 @@ pub struct Resident {
     pub tokens: u32,
     /// Seam width w: tokens `w..L` are stored.
     pub seam: u32,
-    /// Whether a dense T is stored.
+    /// Whether T is stored.
     pub transition: bool,
     /// KV rows of tokens `w..L`, in order.
     pub kv: Vec<Place>,
@@ -151,54 +151,53 @@ impl Resident {
         parts: &KeyParts<'_>,
     ) -> Result<EntryBlob, ResidentError> {
         let headers = layer_headers(spec, parts);
-        let (mut full, mut linear) = (0, 0);
         let mut blocks = Vec::new();
         for header in &headers {
-            let is_full = spec.full.get(header.layer as usize) == Some(&true);
-            let block = if is_full {
-                full += 1;
-                self.download_kv(device, memory, spec.kv, header, full - 1)?
-            } else {
-                linear += 1;
-                self.download_operator(device, memory, spec.linear, header, linear - 1)?
-            };
-            blocks.push(block);
+            let layer = header.layer as usize;
+            let mut sections = Vec::new();
+            if let Some((kv, index)) = spec.kv.zip(spec.kv_index(layer)) {
+                sections.extend(self.download_kv(device, memory, kv, index)?);
+            }
+            if let Some((linear, index)) = spec.linear.zip(spec.linear_index(layer)) {
+                sections.extend(self.download_operator(device, memory, linear, index)?);
+            }
+            let sections: Vec<&[u8]> = sections.iter().map(Vec::as_slice).collect();
+            blocks.push(header.pack(&sections)?);
         }
         Ok(EntryBlob::new(EntryHeader::new(parts, headers), blocks)?)
     }
 
+    /// Keys and values of the attention layer of this number, per head.
     fn download_kv(
         &self,
         device: &dyn Device,
         memory: &Memory,
-        kv: Option<KvSpec>,
-        header: &LayerHeader,
-        layer: usize,
-    ) -> Result<Vec<u8>, ResidentError> {
-        let Some(kv) = kv else { return Ok(Vec::new()) };
+        kv: KvSpec,
+        index: usize,
+    ) -> Result<[Vec<u8>; 2], ResidentError> {
         let mut rows = Vec::new();
         for place in &self.kv {
-            rows.extend(device.read(&memory.kv_shared.range(layer, *place)?, &[])?.wait()?);
+            rows.extend(device.read(&memory.kv_shared.range(index, *place)?, &[])?.wait()?);
         }
-        let (keys, values) = per_head(&rows, kv);
-        Ok(header.pack(&[&keys, &values])?)
+        Ok(per_head(&rows, kv).into())
     }
 
+    /// The sections of the linear layer of this number.
     fn download_operator(
         &self,
         device: &dyn Device,
         memory: &Memory,
-        linear: Option<LinearSpec>,
-        header: &LayerHeader,
-        layer: usize,
-    ) -> Result<Vec<u8>, ResidentError> {
-        let (Some(linear), Some(place)) = (linear, self.operator) else { return Ok(Vec::new()) };
-        let words = device.read(&memory.operators.range(layer, place)?, &[])?.wait()?;
+        linear: LinearSpec,
+        index: usize,
+    ) -> Result<Vec<Vec<u8>>, ResidentError> {
+        let Some(place) = self.operator else { return Ok(Vec::new()) };
+        let words = device.read(&memory.operators.range(index, place)?, &[])?.wait()?;
         let (state, rest) = words.split_at(linear.state_words() as usize * 4);
         let t = if self.transition { linear.transition_words() as usize * 4 } else { 0 };
         let (transition, tail) = rest.split_at(t);
-        let parts: &[&[u8]] = if self.transition { &[state, transition, tail] } else { &[state, tail] };
-        Ok(header.pack(parts)?)
+        // What a stack has not has no section: plain sums have no T, layers without a convolution no tail.
+        let parts = [state, transition, tail].into_iter().filter(|part| !part.is_empty());
+        Ok(parts.map(<[u8]>::to_vec).collect())
     }
 
     /// Writes a host form into the entry's memory.
@@ -214,7 +213,6 @@ impl Resident {
         blob: &EntryBlob,
     ) -> Result<(), ResidentError> {
         let headers = layer_headers(spec, &blob.header().key_parts());
-        let (mut full, mut linear) = (0, 0);
         for wanted in &headers {
             let mut sections = Vec::new();
             for section in &wanted.sections {
@@ -225,19 +223,20 @@ impl Resident {
                 }
                 sections.push(blob.section(wanted.layer, section.kind).ok_or(missing)?);
             }
-            if spec.full.get(wanted.layer as usize) == Some(&true) {
-                let Some(kv) = spec.kv else { continue };
-                let rows = per_token(sections[0], sections[1], kv);
+            let layer = wanted.layer as usize;
+            let mut sections = sections.as_slice();
+            if let (Some((kv, index)), [keys, values, rest @ ..]) = (spec.kv.zip(spec.kv_index(layer)), sections) {
+                sections = rest;
+                let rows = per_token(keys, values, kv);
                 let mut at = 0;
                 for place in &self.kv {
-                    let range = memory.kv_shared.range(full, *place)?;
+                    let range = memory.kv_shared.range(index, *place)?;
                     device.write(&range, &rows[at..at + range.len as usize])?;
                     at += range.len as usize;
                 }
-                full += 1;
-            } else if let Some(place) = self.operator {
-                device.write(&memory.operators.range(linear, place)?, &sections.concat())?;
-                linear += 1;
+            }
+            if let (Some(place), Some(index)) = (self.operator, spec.linear_index(layer)) {
+                device.write(&memory.operators.range(index, place)?, &sections.concat())?;
             }
         }
         Ok(())
@@ -249,28 +248,32 @@ fn layer_headers(spec: &StackSpec, parts: &KeyParts<'_>) -> Vec<LayerHeader> {
     let stored = (parts.tokens.len() as u64).saturating_sub(u64::from(parts.policy.seam));
     let typed = |kind, dtype, shape: &[u64]| Section::new(kind, dtype, shape);
     let section = |kind, shape: &[u64]| typed(kind, DType::F32, shape);
-    let one = |(layer, full): (usize, &bool)| {
-        let sections = match (full, spec.kv, spec.linear) {
-            (true, Some(kv), _) => {
-                let shape = [u64::from(kv.heads), stored, u64::from(kv.head)];
-                vec![typed(SectionKind::Keys, kv.dtype, &shape), typed(SectionKind::Values, kv.dtype, &shape)]
-            }
-            (false, _, Some(l)) => {
-                let r = l.recurrence;
-                let [hv, k, v] = [r.value_heads, r.key, r.value].map(u64::from);
-                let mut sections = vec![section(SectionKind::State, &[hv, k, v])];
-                if parts.policy.form == StorageForm::Operator {
-                    sections.push(section(SectionKind::Transition, &[hv, k, k]));
+    let one = |(layer, state): (usize, &LayerState)| {
+        let mut sections = Vec::new();
+        if let (true, Some(kv)) = (state.kv, spec.kv) {
+            let shape = [u64::from(kv.heads), stored, u64::from(kv.head)];
+            sections.extend([SectionKind::Keys, SectionKind::Values].map(|kind| typed(kind, kv.dtype, &shape)));
+        }
+        if let (true, Some(l)) = (state.linear, spec.linear) {
+            let r = l.recurrence;
+            let [hv, k, v] = [r.value_heads, r.key, r.value].map(u64::from);
+            sections.push(section(SectionKind::State, &[hv, k, v]));
+            if parts.policy.form == StorageForm::Operator {
+                match r.form() {
+                    Form::Dense => sections.push(section(SectionKind::Transition, &[hv, k, k])),
+                    Form::Diagonal => sections.push(section(SectionKind::LogDecays, &[hv, k])),
+                    Form::Scalar => sections.push(section(SectionKind::LogDecay, &[hv])),
+                    Form::Identity | Form::Zero => {}
                 }
-                let tail = [u64::from(l.kernel) - 1, u64::from(l.channels)];
-                sections.push(section(SectionKind::ConvTail, &tail));
-                sections
             }
-            _ => Vec::new(),
-        };
+            if l.tail_words() > 0 {
+                sections.push(section(SectionKind::ConvTail, &[u64::from(l.kernel) - 1, u64::from(l.channels)]));
+            }
+        }
         LayerHeader { layer: layer as u32, sections }
     };
-    spec.full.iter().enumerate().map(one).collect()
+    // Layers that see one token at a time leave nothing.
+    spec.layers.iter().enumerate().map(one).filter(|header| !header.sections.is_empty()).collect()
 }
 
 /// `[n, 2, heads·head]` to two `[heads, n, head]`.
@@ -326,12 +329,14 @@ fn stretches(from: &[(u32, u32)], to: &[Place]) -> Vec<(Place, Place)> {
 
 #[cfg(test)]
 mod tests {
+    use seam_model::WorkPlan;
+
     use super::*;
 
     #[test]
     fn layouts_invert_each_other() {
         for (dtype, size) in [(DType::F32, 4), (DType::BF16, 2)] {
-            let kv = KvSpec { layers: 1, heads: 3, group: 1, head: 2, rot: 0, theta: 1.0, dtype };
+            let kv = KvSpec { layers: 1, heads: 3, group: 1, head: 2, rot: 0, dtype };
             let rows: Vec<u8> = (0..5 * 2 * 6 * size).map(|i| i as u8).collect();
             assert_eq!(kv.row_bytes() * 5, rows.len() as u64);
             let (keys, values) = per_head(&rows, kv);
@@ -346,16 +351,17 @@ mod tests {
     #[test]
     fn halves_have_a_wire_form() {
         let tokens: Vec<u32> = (0..13).collect();
-        let kv = KvSpec { layers: 1, heads: 2, group: 4, head: 4, rot: 0, theta: 1.0, dtype: DType::BF16 };
+        let kv = KvSpec { layers: 1, heads: 2, group: 4, head: 4, rot: 0, dtype: DType::BF16 };
         let spec = StackSpec {
             vocab: 1,
             hidden: 1,
             max_position: 1,
-            full: vec![true],
+            layers: vec![LayerState::FULL],
+            rotary: None,
             kv: Some(kv),
             linear: None,
             experts: None,
-            widest: 1,
+            work: WorkPlan::default(),
         };
         let parts = crate::testing::parts("", &tokens);
         let single = KeyParts { kv: DType::F32, ..parts };

@@ -35,11 +35,13 @@ pub enum SectionKind {
     StateNorm = 7,
     /// `[k−1, channels]`: the last raw inputs of the convolution, oldest first.
     ConvTail = 8,
+    /// `[HV, K]`: the summed logarithms of a decay a key dim, as [`SectionKind::LogDecay`].
+    LogDecays = 9,
 }
 
 impl SectionKind {
     /// Every kind.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Keys,
         Self::Values,
         Self::State,
@@ -48,6 +50,7 @@ impl SectionKind {
         Self::TransitionNorm,
         Self::StateNorm,
         Self::ConvTail,
+        Self::LogDecays,
     ];
 
     /// The tag on disk.
@@ -61,7 +64,7 @@ impl SectionKind {
     pub const fn rank(self) -> usize {
         match self {
             Self::Keys | Self::Values | Self::State | Self::Transition => 3,
-            Self::ConvTail => 2,
+            Self::ConvTail | Self::LogDecays => 2,
             Self::LogDecay | Self::TransitionNorm | Self::StateNorm => 1,
         }
     }
@@ -78,6 +81,7 @@ impl fmt::Display for SectionKind {
             Self::TransitionNorm => "transition norm",
             Self::StateNorm => "state norm",
             Self::ConvTail => "conv tail",
+            Self::LogDecays => "log decays",
         })
     }
 }
@@ -155,9 +159,9 @@ mod tests {
             assert_eq!(SectionKind::try_from(kind.tag()), Ok(kind));
         }
         assert_eq!(SectionKind::try_from(0), Err(UnknownSection(0)));
-        let json = r#"{"kind":9,"dtype":"f32","shape":[1]}"#;
+        let json = r#"{"kind":10,"dtype":"f32","shape":[1]}"#;
         let error = serde_json::from_str::<Section>(json).unwrap_err();
-        assert!(error.to_string().contains("unknown section kind 9"), "{error}");
+        assert!(error.to_string().contains("unknown section kind 10"), "{error}");
     }
 
     #[test]

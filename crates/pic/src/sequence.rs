@@ -13,6 +13,17 @@ use seam_ops::{ChainSpec, Form, OpError, PassBuilder, PoolFull, RunSpec, SlabId,
 
 use crate::resident::Resident;
 
+/// What of the state before a cached segment is left behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Carry {
+    /// What its stored transition leaves: `T·h`.
+    Operator,
+    /// All of it: `T := 1`.
+    All,
+    /// Nothing: `T := 0`.
+    Nothing,
+}
+
 /// One step of a sequence.
 #[derive(Clone, Debug)]
 pub enum Item {
@@ -31,8 +42,8 @@ pub enum Item {
         entry: Arc<Resident>,
         /// Position of the first token of its segment.
         origin: u32,
-        /// How T is applied.
-        form: Form,
+        /// What it leaves of the state before it.
+        carry: Carry,
     },
     /// The operator of the following rows starts here.
     Begin,
@@ -192,9 +203,9 @@ impl Sequence {
                     self.begun = true;
                     self.items.pop_front();
                 }
-                Item::Reuse { entry, origin, form } => {
-                    let (entry, origin, form) = (Arc::clone(entry), *origin, *form);
-                    self.reuse(&entry, origin, form, spec, &mut steps);
+                Item::Reuse { entry, origin, carry } => {
+                    let (entry, origin, carry) = (Arc::clone(entry), *origin, *carry);
+                    self.reuse(pass, spec, (&entry, origin, carry), &mut steps);
                     self.items.pop_front();
                 }
                 Item::Rows { tokens, origin, logits_from } => {
@@ -237,7 +248,13 @@ impl Sequence {
         Ok(out)
     }
 
-    fn reuse(&mut self, entry: &Resident, origin: u32, form: Form, spec: &StackSpec, steps: &mut Vec<Step>) {
+    fn reuse(
+        &mut self,
+        pass: &mut PassBuilder,
+        spec: &StackSpec,
+        (entry, origin, carry): (&Resident, u32, Carry),
+        steps: &mut Vec<Step>,
+    ) {
         let mut pos = origin + entry.seam;
         for place in &entry.kv {
             let slab = SlabId::Shared(place.slab);
@@ -247,7 +264,14 @@ impl Sequence {
         if let (Some(place), Some(linear)) = (entry.operator, spec.linear) {
             let slab = SlabId::Shared(place.slab);
             let t = place.offset + linear.state_words();
-            steps.push(Step::Apply { slab, s: place.offset, t, form, moved: None });
+            let form = match carry {
+                Carry::Operator => linear.recurrence.form(),
+                Carry::All => Form::Identity,
+                Carry::Nothing => Form::Zero,
+            };
+            // The entry was computed at position 0. Where keys are rotated its operator moves with its segment.
+            let moved = linear.recurrence.rotation.filter(|_| origin > 0).map(|_| pass.angle(i64::from(origin)));
+            steps.push(Step::Apply { slab, s: place.offset, t, form, moved });
             let tail = t + if entry.transition { linear.transition_words() } else { 0 };
             let history = linear.kernel - 1;
             // Of an entry shorter than the history only its own tokens count: older inputs are the true ones.
@@ -332,6 +356,10 @@ impl Sequence {
             steps.push(Step::Store { base: slot.offset, operator: self.begun });
             pass.chain(ChainSpec { private: slot.slab, base: slot.offset, operator: self.operator, steps });
             let tail = slot.offset + linear.tail_offset(self.operator);
+            if self.recent.is_empty() {
+                self.started = true;
+                return Ok(());
+            }
             pass.tail(slot.slab, tail, self.recent.make_contiguous())?;
             for (i, source) in self.recent.iter_mut().enumerate() {
                 *source = Source::Words(SlabId::Private(slot.slab), tail + i as u32 * linear.channels);

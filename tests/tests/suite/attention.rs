@@ -87,6 +87,7 @@ fn planned(caps: &Caps, rows: u32, slabs: u32, bf16: bool) -> Result<Vec<(&'stat
         heads: (heads, kv_heads),
         head,
         rot: 64,
+        scale: (1.0 / f64::from(head).sqrt()) as f32,
         launches: &launches,
         dtype: if bf16 { DType::BF16 } else { DType::F32 },
         tiles: pass.shape.tiles,

@@ -72,7 +72,7 @@ fn the_document_has_every_field_and_the_picture_every_point() {
     let peak = number(&json["product"], "flops") / number(&json["product"]["seconds"], "median");
     assert!((number(&json["roofline"], "flops_per_s") / peak - 1.0).abs() < 1e-9);
     let rows = json["kernels"].as_array().expect("rows");
-    assert_eq!(rows.len(), 3, "{rows:#?}");
+    assert_eq!(rows.len(), 4, "{rows:#?}");
     for row in rows {
         assert_eq!((&row["status"], &row["reason"]), (&"timed".into(), &"".into()), "{row}");
         for field in ["min", "lower", "median", "upper", "max"] {
@@ -91,7 +91,7 @@ fn the_document_has_every_field_and_the_picture_every_point() {
     }
     let svg = std::fs::read_to_string(&svg).expect("plot");
     assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"));
-    assert_eq!(svg.matches("<circle").count(), 3);
+    assert_eq!(svg.matches("<circle").count(), 4);
     assert!(svg.contains("gated_rms_norm/60") && svg.contains("copy:") && svg.contains("product:"));
 }
 

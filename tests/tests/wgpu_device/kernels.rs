@@ -6,11 +6,13 @@ use std::sync::Arc;
 use bytemuck::bytes_of;
 use half::bf16;
 use seam_device::{DType, Device, Gemm, Lane};
+use seam_kernels::blend::{BLEND, BlendParams};
 use seam_kernels::conv::{CONV_SILU, CONV_TAIL, ConvParams};
 use seam_kernels::elementwise::{ElementParams, GDN_GATE, SIGMOID_GATE, SWIGLU};
 use seam_kernels::embed::{EMBED, EmbedParams};
 use seam_kernels::gather::{GATHER_ROWS, GatherParams};
-use seam_kernels::kv_write::{KV_WRITE, KvParams};
+use seam_kernels::head_norm::{HEAD_NORM, HeadNormParams};
+use seam_kernels::kv_write::{KV_WRITE, KvParams, NORM_CENTRED, NORM_NONE, NORM_PLAIN};
 use seam_kernels::norm::{GATED_RMS_NORM, L2_NORM, L2Params, NormParams, RMS_NORM};
 use seam_kernels::tables::{
     ANGLE_TABLE, CONV_LAUNCHES, HISTORY_TABLE, LOGIT_TABLE, LOGITS, ROW_TABLE, ROWS, RUN_TABLE, SOURCE_PRIVATE,
@@ -110,6 +112,46 @@ fn l2_norm() {
         let case = Case { kernel: &L2_NORM, constants: vec![], params, data, grid: [groups, capacity as u32, 1] };
         let out = case.check(ULPS);
         assert!(out[1].as_ref().unwrap()[..width].iter().all(|&w| w == 0), "a zero head stays zero");
+    }
+}
+
+#[test]
+fn head_norm() {
+    let mut random = Random::new(13);
+    for width in [4, 24, 128] {
+        let (rows, capacity, groups, row) = (3, 4, 3, 4 * width + 10);
+        let params = HeadNormParams { row: row as u32, groups: groups as u32, width: width as u32, eps: 1e-6 };
+        let x = random.words(capacity * row);
+        let data = vec![Tables::new(rows, 0).0, random.words(groups * width), x];
+        let params = bytes_of(&params).to_vec();
+        let grid = [groups as u32, capacity as u32, 1];
+        Case { kernel: &HEAD_NORM, constants: vec![], params, data, grid }.check(ULPS);
+    }
+}
+
+/// A factor of 0 leaves its operand unread, whatever its memory holds.
+#[test]
+fn blend() {
+    let mut random = Random::new(14);
+    let (rows, wanted, capacity, width) = (5, 3, 7, 130);
+    for (silu, a, b, count) in
+        [(0, 0.5, -1.25, ROWS), (1, 1.5, 1.0, ROWS), (1, 1.0, 0.0, LOGITS), (0, 0.0, 0.25, LOGITS)]
+    {
+        let params = BlendParams { width: width as u32, count: count as u32, a, b };
+        let mut operand = |factor: f32| {
+            let mut words = random.words(capacity * width);
+            if factor == 0.0 {
+                words.fill(f32::NAN.to_bits());
+            }
+            words
+        };
+        let data = vec![Tables::new(rows, wanted).0, operand(a), operand(b)];
+        let params = bytes_of(&params).to_vec();
+        let grid = [cover(width, 64), capacity as u32, 1];
+        let case = Case { kernel: &BLEND, constants: vec![silu], params, data, grid };
+        let out = case.check(ULPS);
+        let done = if count == ROWS { rows } else { wanted } * width;
+        assert!(floats(out[2].as_ref().unwrap())[..done].iter().all(|y| y.is_finite()), "{a} {b}");
     }
 }
 
@@ -266,19 +308,21 @@ fn kv_write() {
         );
         let angles: Vec<u32> = (0..3).flat_map(|_| angle(&mut random, rot / 2)).collect();
         tables.put(ANGLE_TABLE, angles);
-        let params =
-            KvParams { heads: heads as u32, head: head as u32, rot: rot as u32, slab: 3, eps: 1e-6, pad: [0; 3] };
         let width = heads * head;
-        let data = vec![
-            tables.0,
-            random.words(capacity * width),
-            random.words(capacity * width),
-            random.words(head),
-            random.words(kv_rows * 2 * width),
-        ];
-        let params = bytes_of(&params).to_vec();
-        let grid = [heads as u32, capacity as u32, 1];
-        Case { kernel: &KV_WRITE, constants: vec![], params, data, grid }.check(ULPS);
+        for norm in [NORM_NONE, NORM_PLAIN, NORM_CENTRED] {
+            let [heads, head, rot] = [heads, head, rot].map(|n| n as u32);
+            let params = KvParams { heads, head, rot, slab: 3, eps: 1e-6, norm, pad: [0; 2] };
+            let data = vec![
+                tables.0.clone(),
+                random.words(capacity * width),
+                random.words(capacity * width),
+                random.words(head as usize),
+                random.words(kv_rows * 2 * width),
+            ];
+            let params = bytes_of(&params).to_vec();
+            let grid = [heads, capacity as u32, 1];
+            Case { kernel: &KV_WRITE, constants: vec![], params, data, grid }.check(ULPS);
+        }
     }
 }
 

@@ -7,11 +7,11 @@ use seam_ops::{
     Router, Scoring, Shared, SwiGlu, Tensor, Weight, expert_words,
 };
 
-use super::PassContext;
-use super::gdn::missing;
+use super::{Mixer, Out, PassContext, missing};
 use crate::config::{ExpertActivation, MoeConfig, RouterScoring};
 use crate::error::{ModelError, narrow};
 use crate::loader::Loader;
+use crate::probe::Probe;
 
 /// What a stack needs of the workspace for its experts: the largest of its layers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -288,45 +288,6 @@ impl Moe {
         })
     }
 
-    /// Records it: reads the normalised `x` `[rows, hidden]`, writes `out` or adds to it.
-    ///
-    /// # Errors
-    /// As the operations.
-    pub fn record(
-        &self,
-        recorder: &mut dyn Recorder,
-        pass: &PassContext<'_>,
-        x: &Tensor,
-        (out, add): (&Tensor, bool),
-    ) -> Result<(), ModelError> {
-        // A pass's bucket may be wider than the workspace.
-        let (caps, tables, rows) = (pass.caps, pass.tables, x.rows());
-        let Some(work) = &pass.work.experts else { return Err(missing("expert").into()) };
-        let (pairs, top, groups) = (rows.saturating_mul(self.top), self.top, &work.groups);
-        let logits = work.logits.reshape(rows, self.router.n())?;
-        let (index, weight) = (work.index.reshape(rows, top)?, work.weight.reshape(rows, top)?);
-        linear(recorder, pass, &self.router, x, &logits)?;
-        let scoring = self.scoring()?;
-        Router { tables, logits: &logits, index: &index, weight: &weight, scoring }.record(recorder, caps)?;
-        ExpertSort { tables, index: &index, experts: self.first.experts(), groups }.record(recorder, caps)?;
-        let first = work.first.reshape(pairs, self.first.n())?;
-        let inner = work.inner.reshape(pairs, self.down.k())?;
-        let y = work.out.reshape(pairs, self.down.n())?;
-        let product = |x, weight, out| ExpertProduct { tables, index: &index, groups, x, weight, out, column: 0 };
-        product(x, &self.first, &first).record(recorder, caps)?;
-        Activation { tables, x: &first, out: &inner, top, kind: self.kind }.record(recorder, caps)?;
-        product(&inner, &self.down, &y).record(recorder, caps)?;
-        let parts = self.shared.as_ref().map(|shared| self.record_shared(recorder, pass, x, shared)).transpose()?;
-        let shared = match &parts {
-            None => Shared::None,
-            Some((out, None)) => Shared::Plain(out),
-            Some((out, Some(gate))) => Shared::Gated { out, gate },
-        };
-        let (scale, accumulate) = (self.scale, add);
-        ExpertCombine { tables, weight: &weight, y: &y, shared, out, scale, accumulate }.record(recorder, caps)?;
-        Ok(())
-    }
-
     /// Records the shared expert: its result, and its gate before the sigmoid.
     fn record_shared(
         &self,
@@ -360,5 +321,43 @@ impl Moe {
             Ok(gate)
         });
         Ok((out, gate.transpose()?))
+    }
+}
+
+impl Mixer for Moe {
+    fn record(
+        &self,
+        recorder: &mut dyn Recorder,
+        pass: &PassContext<'_>,
+        x: &Tensor,
+        out: Out<'_>,
+        _: &mut dyn Probe,
+    ) -> Result<(), ModelError> {
+        // A pass's bucket may be wider than the workspace.
+        let (caps, tables, rows) = (pass.caps, pass.tables, x.rows());
+        let Some(work) = &pass.work.experts else { return Err(missing("expert").into()) };
+        let (pairs, top, groups) = (rows.saturating_mul(self.top), self.top, &work.groups);
+        let logits = work.logits.reshape(rows, self.router.n())?;
+        let (index, weight) = (work.index.reshape(rows, top)?, work.weight.reshape(rows, top)?);
+        linear(recorder, pass, &self.router, x, &logits)?;
+        let scoring = self.scoring()?;
+        Router { tables, logits: &logits, index: &index, weight: &weight, scoring }.record(recorder, caps)?;
+        ExpertSort { tables, index: &index, experts: self.first.experts(), groups }.record(recorder, caps)?;
+        let first = work.first.reshape(pairs, self.first.n())?;
+        let inner = work.inner.reshape(pairs, self.down.k())?;
+        let y = work.out.reshape(pairs, self.down.n())?;
+        let product = |x, weight, out| ExpertProduct { tables, index: &index, groups, x, weight, out, column: 0 };
+        product(x, &self.first, &first).record(recorder, caps)?;
+        Activation { tables, x: &first, out: &inner, top, kind: self.kind }.record(recorder, caps)?;
+        product(&inner, &self.down, &y).record(recorder, caps)?;
+        let parts = self.shared.as_ref().map(|shared| self.record_shared(recorder, pass, x, shared)).transpose()?;
+        let shared = match &parts {
+            None => Shared::None,
+            Some((out, None)) => Shared::Plain(out),
+            Some((out, Some(gate))) => Shared::Gated { out, gate },
+        };
+        let (scale, out, accumulate) = (self.scale, out.to, out.add);
+        ExpertCombine { tables, weight: &weight, y: &y, shared, out, scale, accumulate }.record(recorder, caps)?;
+        Ok(())
     }
 }

@@ -1,8 +1,7 @@
 //! Stacks: an architecture as a list of layers.
 
 mod qwen3_5;
-
-pub use qwen3_5::Qwen35;
+mod stack;
 
 use seam_device::{Device, Recorder};
 
@@ -37,6 +36,6 @@ pub trait Stack: Send + Sync {
 /// A missing, misshapen, non-finite or foreign tensor, or what the device says.
 pub fn load(device: &dyn Device, config: &ModelConfig, weights: &Weights) -> Result<Box<dyn Stack>, ModelError> {
     match &config.family {
-        Family::Qwen35(family) => Ok(Box::new(Qwen35::load(device, config, family, weights)?)),
+        Family::Qwen35(family) => qwen3_5::load(device, config, family, weights),
     }
 }

@@ -1,4 +1,4 @@
-//! Tensor names: published multimodal files and text-only exports differ by a prefix.
+//! Tensor names: published families, multimodal wrappers and text-only exports differ by prefix and by the embedding's name.
 
 use super::Weights;
 use super::error::WeightsError;
@@ -6,29 +6,39 @@ use super::error::WeightsError;
 /// Prefixes of tensors that a text stack does not read: the draft head and the vision tower.
 pub const IGNORED_PREFIXES: &[&str] = &["mtp.", "model.visual."];
 
-/// The prefixes in use: inside the wrapper of a multimodal release, and text only.
-const PREFIXES: [&str; 2] = ["model.language_model.", "model."];
-const EMBEDDING: &str = "embed_tokens.weight";
+/// The schemes in use: a prefix, and the embedding behind it. Inside the wrapper of a multimodal release, text only, GLA and
+/// RetNet, Ring, Mamba-2 and Nemotron-H as converted, Mamba-2 as first published.
+const SCHEMES: [(&str, &str); 6] = [
+    ("model.language_model.", "embed_tokens.weight"),
+    ("model.", "embed_tokens.weight"),
+    ("model.", "embeddings.weight"),
+    ("model.", "word_embeddings.weight"),
+    ("backbone.", "embeddings.weight"),
+    ("backbone.", "embedding.weight"),
+];
 
 /// Builds the full names of a checkpoint's tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WeightNames {
     prefix: &'static str,
+    embedding: &'static str,
 }
 
 impl WeightNames {
-    /// Finds the prefix by the embedding, which every text stack has.
+    /// Finds the scheme by the embedding, which every text stack has.
     ///
     /// # Errors
-    /// [`WeightsError::NoEmbedding`] if no prefix fits, [`WeightsError::TwoEmbeddings`] if more than one does.
+    /// [`WeightsError::NoEmbedding`] if no scheme fits, [`WeightsError::TwoEmbeddings`] if more than one does.
     pub fn detect(weights: &Weights) -> Result<Self, WeightsError> {
-        let mut found = PREFIXES.into_iter().filter(|p| weights.contains(&format!("{p}{EMBEDDING}")));
+        let mut found = SCHEMES.into_iter().filter(|(p, e)| weights.contains(&format!("{p}{e}")));
         let origin = || weights.origin.clone();
         match (found.next(), found.next()) {
-            (Some(prefix), None) => Ok(Self { prefix }),
-            (Some(first), Some(second)) => Err(WeightsError::TwoEmbeddings { origin: origin(), first, second }),
+            (Some((prefix, embedding)), None) => Ok(Self { prefix, embedding }),
+            (Some((first, _)), Some((second, _))) => {
+                Err(WeightsError::TwoEmbeddings { origin: origin(), first, second })
+            }
             (None, _) => {
-                let looked_for = PREFIXES.map(|p| format!("{p}{EMBEDDING}")).join(", ");
+                let looked_for = SCHEMES.map(|(p, e)| format!("{p}{e}")).join(", ");
                 Err(WeightsError::NoEmbedding { origin: origin(), looked_for })
             }
         }
@@ -55,10 +65,10 @@ impl WeightNames {
     /// The embedding, `[vocab, hidden]`.
     #[must_use]
     pub fn embedding(&self) -> String {
-        self.top(EMBEDDING)
+        self.top(self.embedding)
     }
 
-    /// The output head, `[vocab, hidden]`: at the top in both schemes, absent when it is tied to the embedding.
+    /// The output head, `[vocab, hidden]`: at the top in every scheme, absent when it is tied to the embedding.
     #[must_use]
     pub fn lm_head(&self) -> String {
         "lm_head.weight".into()

@@ -1,7 +1,7 @@
 //! Rotations, through the operation that writes keys and the one that works on the rows of a chain.
 
 use seam_device::DType;
-use seam_ops::{KvWrite, Operation, Pairing, PassBuilder, PassTables, Rope, RunSpec};
+use seam_ops::{KeyNorm, KvWrite, Operation, Pairing, PassBuilder, PassTables, Rope, RunSpec};
 
 use super::{Case, Checks, OnDevice};
 use crate::kernels::golden::GoldenError;
@@ -74,7 +74,7 @@ fn keys(on: &OnDevice<'_>, case: &Case<'_>, rot: u32, theta: f64) -> Checks {
     case.only(&["x", "pos", "y"])?;
     let shape @ [count, heads, head] = case.shape("x")?;
     let width = heads * head;
-    let cols = case.narrow(width)?;
+    let (cols, size) = (case.narrow(width)?, case.narrow(head)?);
     // KV rows in another order than the rows of the pass.
     let places: Vec<(u32, u32)> = (0..count as u32).rev().map(|row| (0, row)).collect();
     let pass = pass(case, count, rot, theta, |i| &places[i..=i])?;
@@ -85,8 +85,18 @@ fn keys(on: &OnDevice<'_>, case: &Case<'_>, rot: u32, theta: f64) -> Checks {
     let slab = on.slab("private KV", count * 2 * width, &[])?;
     let range = slab.range(0, count as u64 * 8 * u64::from(cols))?;
     on.run(&pass, &|recorder, tables| {
-        KvWrite { tables, k: &k, v: &v, weight: &weight, rot, eps: EPS, slab: (0, range.clone()), dtype: DType::F32 }
-            .record(recorder, on.device.caps())
+        KvWrite {
+            tables,
+            k: &k,
+            v: &v,
+            norm: KeyNorm::Centred(&weight),
+            head: size,
+            rot,
+            eps: EPS,
+            slab: (0, range.clone()),
+            dtype: DType::F32,
+        }
+        .record(recorder, on.device.caps())
     })?;
     let (mut keys, mut values) = (Vec::new(), Vec::new());
     for &(_, row) in &places {
