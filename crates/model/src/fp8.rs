@@ -90,15 +90,17 @@ mod tests {
         assert_eq!(BLOCK, Scales::COLUMNS as usize);
         let (k, columns) = (200, 2);
         let values: Vec<f32> = (0..6).map(|i| i as f32).collect();
-        for ranges in [
-            vec![0..300],
-            vec![128..300],
-            vec![64..200],
-            vec![0..128, 128..256],
-            vec![0..48, 0..48],
-            vec![0..16, 200..216, 5..6],
-            vec![256..300, 0..128],
-        ] {
+        let cases: [&[(usize, usize)]; 7] = [
+            &[(0, 300)],
+            &[(128, 300)],
+            &[(64, 200)],
+            &[(0, 128), (128, 256)],
+            &[(0, 48), (0, 48)],
+            &[(0, 16), (200, 216), (5, 6)],
+            &[(256, 300), (0, 128)],
+        ];
+        for ranges in cases {
+            let ranges: Vec<Range<usize>> = ranges.iter().map(|&(from, to)| from..to).collect();
             let piece = |rows: &Range<usize>| BlockRows { values: values.clone(), rows: rows.clone() };
             let pieces: Vec<BlockRows> = ranges.iter().map(piece).collect();
             let scales = merged(&pieces, k);

@@ -170,6 +170,14 @@ fn wrong_tensors_of_experts_are_named() {
         });
         assert!(text.contains(&name) && text.contains("index 1"), "{name}: {text}");
     }
+    let (next, layer2) = ("qwen3_next", "model.layers.2");
+    for part in ["mlp.experts.7.down_proj.weight", "linear_attn.in_proj_qkvz.weight", "linear_attn.in_proj_ba.weight"] {
+        let name = format!("{layer2}.{part}");
+        let text = refused(next, &|t| drop(t.remove(&name)));
+        assert!(text.contains(&name), "{name}: {text}");
+        let text = refused(next, &|t| t.get_mut(&name).expect("tensor").1.push(1));
+        assert!(text.contains(&name) && text.contains("the config asks for"), "{name}: {text}");
+    }
     // Without the fused tensor those of single experts are looked for.
     let text = refused(model, &|t| drop(t.remove(&format!("{layer}.experts.gate_up_proj"))));
     assert!(text.contains(&format!("{layer}.experts.0.gate_proj.weight")), "{text}");

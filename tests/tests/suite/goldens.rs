@@ -38,6 +38,11 @@ fn qwen3_5_moe_fp8() {
     devices().iter().for_each(|device| check(device, "qwen3_5_moe_fp8"));
 }
 
+#[test]
+fn qwen3_next() {
+    devices().iter().for_each(|device| check(device, "qwen3_next"));
+}
+
 /// A limit of 20 KiB splits the embedding and most weights into shards and puts KV and states into many slabs; a limit
 /// of 1 MiB is the smallest that a device could sensibly have.
 #[test]

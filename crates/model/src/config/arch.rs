@@ -8,7 +8,7 @@ use super::qwen3_5::{self, Qwen35Config};
 /// The sizes that only one family of stacks has.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Family {
-    /// Qwen3.5: gated delta-rule layers and gated softmax attention, with dense MLPs or experts.
+    /// Qwen3.5 and Qwen3-Next: gated delta-rule layers and gated softmax attention, with dense MLPs or experts.
     Qwen35(Qwen35Config),
 }
 
@@ -30,7 +30,7 @@ const TABLE: &[(&str, Entry)] = &[
     ("Qwen3_5ForCausalLM", Entry::Ready(qwen3_5::flat)),
     ("Qwen3_5MoeForConditionalGeneration", Entry::Ready(qwen3_5::nested_moe)),
     ("Qwen3_5MoeForCausalLM", Entry::Ready(qwen3_5::flat_moe)),
-    ("Qwen3NextForCausalLM", Entry::Missing(NO_MOE)),
+    ("Qwen3NextForCausalLM", Entry::Ready(qwen3_5::next)),
     ("BailingMoeLinearV2ForCausalLM", Entry::Missing(NO_MOE)),
     ("KimiLinearForCausalLM", Entry::Missing(NO_MOE)),
     ("Mamba2ForCausalLM", Entry::Missing(NO_STACK)),

@@ -25,7 +25,7 @@ pub use arch::{Family, known_architectures};
 pub use error::ConfigError;
 pub use fp8::Fp8Config;
 pub use moe::{ExpertActivation, MoeConfig, RouterScoring, SharedExpert};
-pub use qwen3_5::{LinearDims, MlpConfig, Qwen35Config};
+pub use qwen3_5::{LinearDims, MlpConfig, Projections, Qwen35Config};
 
 use fields::Fields;
 

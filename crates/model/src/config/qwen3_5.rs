@@ -1,4 +1,5 @@
 //! Qwen3.5, dense and mixture of experts: the text config at the top level, or inside the wrapper of the multimodal release.
+//! Qwen3-Next: the same stack, stored otherwise.
 
 use super::arch::Family;
 use super::error::ConfigError;
@@ -45,7 +46,7 @@ impl LinearDims {
     }
 }
 
-/// What follows the mixer of every layer.
+/// What follows the mixer of a layer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MlpConfig {
     /// A SwiGLU MLP of this inner width.
@@ -54,24 +55,24 @@ pub enum MlpConfig {
     Moe(MoeConfig),
 }
 
-impl MlpConfig {
-    /// The inner width of dense MLPs, if there are any.
-    #[must_use]
-    pub fn dense(&self) -> Option<usize> {
-        match self {
-            Self::Dense(width) => Some(*width),
-            Self::Moe(_) => None,
-        }
-    }
+/// How the projections of a recurrent layer are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Projections {
+    /// `in_proj_qkv` (all q, all k, all v), `in_proj_z`, `in_proj_a`, `in_proj_b`.
+    Separate,
+    /// `in_proj_qkvz` and `in_proj_ba`: for each key head its q, k, v and z, and its b and a.
+    Interleaved,
 }
 
-/// Sizes of a Qwen3.5 stack.
+/// Sizes of a Qwen3.5 or Qwen3-Next stack.
 ///
 /// The attention output gate is always on and the activation always SiLU; a config that says otherwise is refused.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Qwen35Config {
-    /// What follows every mixer.
-    pub mlp: MlpConfig,
+    /// What follows the mixer of each layer.
+    pub mlps: Vec<MlpConfig>,
+    /// How the projections of recurrent layers are stored.
+    pub projections: Projections,
     /// Query heads of the attention layers.
     pub heads: usize,
     /// Key and value heads of the attention layers; divides `heads`.
@@ -96,6 +97,7 @@ const DEFAULT_ROTARY: f64 = 0.25;
 enum Kind {
     Dense,
     Moe,
+    Next,
 }
 
 impl Kind {
@@ -104,6 +106,7 @@ impl Kind {
         match self {
             Self::Dense => ["qwen3_5", "qwen3_5_text"],
             Self::Moe => ["qwen3_5_moe", "qwen3_5_moe_text"],
+            Self::Next => ["qwen3_next"; 2],
         }
     }
 }
@@ -126,6 +129,11 @@ pub(super) fn flat_moe(root: &Fields<'_>, name: &str) -> Result<ModelConfig, Con
 /// `Qwen3_5MoeForConditionalGeneration`.
 pub(super) fn nested_moe(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
     read_nested(root, name, Kind::Moe)
+}
+
+/// `Qwen3NextForCausalLM`.
+pub(super) fn next(root: &Fields<'_>, name: &str) -> Result<ModelConfig, ConfigError> {
+    read_flat(root, name, Kind::Next)
 }
 
 fn read_flat(root: &Fields<'_>, name: &str, kind: Kind) -> Result<ModelConfig, ConfigError> {
@@ -160,15 +168,20 @@ fn expect_model_type(fields: &Fields<'_>, name: &str, expected: &str) -> Result<
 
 fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind) -> Result<ModelConfig, ConfigError> {
     refuse_unsupported(text)?;
-    let mlp = match kind {
-        Kind::Dense => dense(text)?,
-        // The reference renormalises whatever `norm_topk_prob` says.
-        Kind::Moe => MlpConfig::Moe(moe::qwen(text, true)?),
-    };
     let hidden_size = text.size("hidden_size", limits::HIDDEN)?;
     let vocab = text.size("vocab_size", limits::VOCAB)?;
     let count = text.size("num_hidden_layers", limits::LAYERS)?;
     let layers = layer_kinds(text, count)?;
+    let mlps = match kind {
+        Kind::Dense => vec![dense(text)?; count],
+        // The reference renormalises whatever `norm_topk_prob` says.
+        Kind::Moe => vec![MlpConfig::Moe(moe::qwen(text, true)?); count],
+        Kind::Next => some_sparse(text, count)?,
+    };
+    let projections = match kind {
+        Kind::Dense | Kind::Moe => Projections::Separate,
+        Kind::Next => Projections::Interleaved,
+    };
     let heads = text.size("num_attention_heads", limits::HEADS)?;
     let kv_heads = text.size("num_key_value_heads", limits::HEADS)?;
     if !heads.is_multiple_of(kv_heads) {
@@ -202,7 +215,8 @@ fn read(root: &Fields<'_>, text: &Fields<'_>, name: &str, tied: bool, kind: Kind
         eos,
         fp8: fp8::read(root, text)?,
         family: Family::Qwen35(Qwen35Config {
-            mlp,
+            mlps,
+            projections,
             heads,
             kv_heads,
             head_dim,
@@ -223,6 +237,25 @@ fn dense(text: &Fields<'_>) -> Result<MlpConfig, ConfigError> {
         });
     }
     Ok(MlpConfig::Dense(text.size("intermediate_size", limits::WIDTH)?))
+}
+
+/// Qwen3-Next: layer `i` has experts iff `(i + 1) % decoder_sparse_step == 0`, unless `mlp_only_layers` lists it.
+fn some_sparse(text: &Fields<'_>, count: usize) -> Result<Vec<MlpConfig>, ConfigError> {
+    let step = text.opt_size("decoder_sparse_step", limits::INTERVAL)?.unwrap_or(1);
+    let only = text.opt_sizes("mlp_only_layers")?.unwrap_or_default();
+    if let Some(layer) = only.iter().find(|&&layer| layer >= count as u64) {
+        return Err(ConfigError::Contradiction {
+            what: format!("{} has {layer}, but num_hidden_layers is {count}", text.path("mlp_only_layers")),
+        });
+    }
+    let sparse = |i: usize| (i + 1).is_multiple_of(step) && !only.contains(&(i as u64));
+    let renormalise = text.opt_bool("norm_topk_prob")?.unwrap_or(true);
+    let moe = (0..count).any(sparse).then(|| moe::qwen(text, renormalise)).transpose()?;
+    let mlp = |i: usize| match moe.filter(|_| sparse(i)) {
+        Some(moe) => Ok(MlpConfig::Moe(moe)),
+        None => Ok(MlpConfig::Dense(text.size("intermediate_size", limits::WIDTH)?)),
+    };
+    (0..count).map(mlp).collect()
 }
 
 /// Settings that would change the mathematics, or the storage, and are not implemented.

@@ -58,7 +58,8 @@ fn the_nested_fixture() {
     let q = c.qwen3_5().unwrap();
     let linear = LinearDims { k_heads: 2, v_heads: 4, k_dim: 16, v_dim: 24, conv_kernel: 4 };
     let expected = Qwen35Config {
-        mlp: MlpConfig::Dense(96),
+        mlps: vec![MlpConfig::Dense(96); 8],
+        projections: Projections::Separate,
         heads: 4,
         kv_heads: 2,
         head_dim: 32,
@@ -174,6 +175,7 @@ fn architectures() {
         "Qwen3_5ForCausalLM",
         "Qwen3_5MoeForConditionalGeneration",
         "Qwen3_5MoeForCausalLM",
+        "Qwen3NextForCausalLM",
     ];
     assert_eq!(known_architectures(), known);
 }

@@ -5,9 +5,9 @@ use seam_kernels::tables::ROWS;
 use seam_ops::{GatedRmsNorm, GdnGate, L2Norm, Linear, Operation, OutputGate, Tensor, Weight};
 
 use super::{Mixer, Out, PassContext, linear};
-use crate::config::LinearDims;
+use crate::config::{LinearDims, Projections};
 use crate::error::{ModelError, narrow};
-use crate::loader::Loader;
+use crate::loader::{Loader, Rows};
 use crate::probe::Probe;
 use crate::spec::{LinearSpec, WorkPlan};
 
@@ -34,6 +34,27 @@ pub struct GatedDeltaNet {
     norm: Tensor,
 }
 
+/// `[q | k | v]`, z, a and b from a matrix that holds q, k, v and z of each key head and one that holds its b and a.
+fn interleaved(
+    l: &Loader<'_>,
+    [qkvz, ba]: [&str; 2],
+    hidden: usize,
+    dims: &LinearDims,
+) -> Result<[Weight; 4], ModelError> {
+    let (heads, key, group) = (dims.k_heads, dims.k_dim, dims.v_heads / dims.k_heads.max(1));
+    let value = group * dims.v_dim;
+    // `len` rows of each key head, from its row `from` on, of `per_head`.
+    let part = |name, per_head: usize, from: usize, len: usize| {
+        let rows = move |head: usize| head * per_head + from..head * per_head + from + len;
+        (0..heads).map(move |head| Rows { name, n: heads * per_head, range: rows(head) })
+    };
+    let of_qkvz = |from, len| part(qkvz, 2 * key + 2 * value, from, len);
+    let qkv: Vec<Rows<'_>> = of_qkvz(0, key).chain(of_qkvz(key, key)).chain(of_qkvz(2 * key, value)).collect();
+    let z: Vec<Rows<'_>> = of_qkvz(2 * key + value, value).collect();
+    let [b, a] = [0, group].map(|from| part(ba, 2 * group, from, group).collect::<Vec<_>>());
+    Ok([l.rows(&qkv, hidden)?, l.rows(&z, hidden)?, l.rows(&a, hidden)?, l.rows(&b, hidden)?])
+}
+
 impl GatedDeltaNet {
     /// What it needs of the workspace.
     ///
@@ -44,7 +65,7 @@ impl GatedDeltaNet {
         Ok(WorkPlan { z: narrow("value width", dims.value_width())?, a: heads, b: heads, ..WorkPlan::default() })
     }
 
-    /// Loads `linear_attn.*` of layer `layer`, the `index`-th linear one.
+    /// Loads `linear_attn.*` of layer `layer`, the `index`-th linear one, stored as `projections` says.
     ///
     /// # Errors
     /// As [`Loader::matrix`].
@@ -52,7 +73,7 @@ impl GatedDeltaNet {
         l: &Loader<'_>,
         (layer, index): (usize, usize),
         hidden: usize,
-        dims: &LinearDims,
+        (dims, projections): (&LinearDims, Projections),
         spec: LinearSpec,
         eps: f32,
     ) -> Result<Self, ModelError> {
@@ -60,15 +81,26 @@ impl GatedDeltaNet {
         let (channels, value) = (dims.conv_channels(), dims.value_width());
         let heads = narrow("value heads", dims.v_heads)?;
         let small = |part: &str, shape: &[usize], rows, cols| l.small(&name(part), shape, rows, cols);
+        let [qkv, z, a, b] = match projections {
+            Projections::Separate => [
+                l.matrix(&name("in_proj_qkv.weight"), channels, hidden)?,
+                l.matrix(&name("in_proj_z.weight"), value, hidden)?,
+                l.matrix(&name("in_proj_a.weight"), dims.v_heads, hidden)?,
+                l.matrix(&name("in_proj_b.weight"), dims.v_heads, hidden)?,
+            ],
+            Projections::Interleaved => {
+                interleaved(l, [&name("in_proj_qkvz.weight"), &name("in_proj_ba.weight")], hidden, dims)?
+            }
+        };
         Ok(Self {
             index,
             layer,
             spec,
             eps,
-            qkv: l.matrix(&name("in_proj_qkv.weight"), channels, hidden)?,
-            z: l.matrix(&name("in_proj_z.weight"), value, hidden)?,
-            a: l.matrix(&name("in_proj_a.weight"), dims.v_heads, hidden)?,
-            b: l.matrix(&name("in_proj_b.weight"), dims.v_heads, hidden)?,
+            qkv,
+            z,
+            a,
+            b,
             out: l.matrix(&name("out_proj.weight"), hidden, value)?,
             conv: small("conv1d.weight", &[channels, 1, dims.conv_kernel], spec.channels, spec.kernel)?,
             a_log: small("A_log", &[dims.v_heads], 1, heads)?,

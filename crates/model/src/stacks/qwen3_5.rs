@@ -1,7 +1,7 @@
 //! Qwen3.5: gated delta nets and gated attention, each followed by a SwiGLU MLP or by experts.
 //!
-//! Models of `Qwen3_5ForCausalLM`, `Qwen3_5MoeForCausalLM`, and the text parts of `Qwen3_5ForConditionalGeneration` and
-//! `Qwen3_5MoeForConditionalGeneration`.
+//! Models of `Qwen3_5ForCausalLM`, `Qwen3_5MoeForCausalLM`, `Qwen3NextForCausalLM`, and the text parts of
+//! `Qwen3_5ForConditionalGeneration` and `Qwen3_5MoeForConditionalGeneration`.
 
 use seam_device::{Caps, Device};
 use seam_ops::{Decay, Recurrence, Update, kv_dtype};
@@ -61,10 +61,14 @@ fn spec(caps: &Caps, config: &ModelConfig, family: &Qwen35Config) -> Result<Stac
     };
     let slot = 2 * linear.v_heads * linear.k_dim * linear.v_dim + linear.v_heads * linear.k_dim * linear.k_dim;
     narrow("words of a state slot", slot + linear.conv_kernel * linear.conv_channels())?;
-    let (dense, experts) = match &family.mlp {
-        MlpConfig::Dense(intermediate) => (narrow("inner width", *intermediate)?, None),
-        MlpConfig::Moe(moe) => (0, Some(ExpertPlan::new(moe, config.hidden_size)?)),
-    };
+    let (mut dense, mut experts) = (0, None);
+    for mlp in &family.mlps {
+        match mlp {
+            MlpConfig::Dense(intermediate) => dense = narrow("inner width", *intermediate)?.max(dense),
+            // All layers with experts are alike.
+            MlpConfig::Moe(moe) => experts = Some(ExpertPlan::new(moe, config.hidden_size)?),
+        }
+    }
     let mlp = WorkPlan { mlp: dense, ..WorkPlan::default() };
     Ok(StackSpec {
         vocab: narrow("vocabulary", config.vocab)?,
@@ -125,7 +129,7 @@ pub(super) fn load(
     let (hidden, eps) = (config.hidden_size, config.eps);
     let norm = |name: String| Norm::load(&l, &name, hidden, true, eps);
     let mut layers = Vec::new();
-    for i in 0..config.layers.len() {
+    for (i, mlp_config) in family.mlps.iter().enumerate() {
         let name = |part: &str| l.names().layer(i, part);
         let input = norm(name("input_layernorm.weight"))?;
         let mixer = match (spec.kv_index(i).zip(spec.kv), spec.linear_index(i).zip(spec.linear)) {
@@ -136,13 +140,13 @@ pub(super) fn load(
                 Branch::before(input, Attention::load(&l, &name("self_attn"), index, hidden, sizes, norms)?)
             }
             (_, Some((index, recurrent))) => {
-                let dims = &family.linear;
+                let dims = (&family.linear, family.projections);
                 Branch::before(input, GatedDeltaNet::load(&l, (i, index), hidden, dims, recurrent, eps)?)
             }
             _ => return Err(ModelError::Size { what: "layers of a kind", value: i }),
         };
         let join = Join::Before(norm(name("post_attention_layernorm.weight"))?);
-        layers.push(vec![mixer, Branch { join, parts: vec![mlp(&l, i, hidden, &family.mlp)?] }]);
+        layers.push(vec![mixer, Branch { join, parts: vec![mlp(&l, i, hidden, mlp_config)?] }]);
     }
     let stack = LayerStack {
         embed: l.matrix(&l.names().embedding(), config.vocab, hidden)?,
